@@ -1,0 +1,27 @@
+//! Guest-physical addresses. Every fixed address of the machine is here, with its reason.
+
+/// RAM begins at guest-physical 0.
+pub const RAM_BASE: u64 = 0;
+/// RAM below the hole ends here at most; what does not fit continues at [`HIGH_RAM_BASE`].
+pub const LOW_RAM_LIMIT: u64 = 0xC000_0000;
+/// RAM above the 4 GiB boundary, if the machine has more than [`LOW_RAM_LIMIT`].
+pub const HIGH_RAM_BASE: u64 = 0x1_0000_0000;
+/// The control slot: control page, decision table, job area and trace ring. In the hole, so it is never
+/// RAM: outside keyframes, dirty sets and state hashes.
+pub const CONTROL_BASE: u64 = 0xD000_0000;
+/// Bytes of the control slot.
+pub const CONTROL_SIZE: u64 = 0x40_0000;
+/// Offset of the decision table in the control slot.
+pub const DECISIONS_OFFSET: u64 = 0x1_0000;
+/// Entries of the decision table (a power of two; see [`crate::control::decision_slot`]).
+pub const DECISIONS_CAPACITY: u64 = 4096;
+/// Offset of the job area: the monitor writes the encoded [`crate::job::Job`] here.
+pub const JOB_OFFSET: u64 = 0x10_0000;
+/// Bytes of the job area.
+pub const JOB_CAPACITY: u64 = 0x10_0000;
+/// Offset of the trace ring in the control slot.
+pub const RING_OFFSET: u64 = 0x20_0000;
+/// Bytes of the trace ring (a power of two).
+pub const RING_CAPACITY: u64 = 0x20_0000;
+/// The guest asks for a drain ([`crate::port::RING`]) once more than this many bytes wait.
+pub const RING_HIGH_WATER: u64 = RING_CAPACITY / 2;

@@ -1,0 +1,204 @@
+//! What an engine offers. An engine knows nothing of runs, traces, schedules or the platform's ports: it runs
+//! the CPU until something happens that only the machine can handle.
+
+use crate::address::{Branches, Gpa, Gva, Instructions};
+pub use soft_cpu::state::CpuState;
+
+/// Which engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize)]
+pub enum EngineKind {
+    /// The host's KVM.
+    Kvm,
+    /// The software CPU.
+    Soft,
+}
+
+/// Limits of one [`Engine::run`], each exact on an engine that offers it ([`Capabilities`]).
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Budget {
+    /// Stop before the instruction that would make this many retired (user and kernel). A REP counts once.
+    pub instructions: Option<Instructions>,
+    /// As above, but only instructions retired in user mode (CPL 3) count.
+    pub user_instructions: Option<Instructions>,
+    /// Stop right after this many user-mode conditional branches.
+    pub user_branches: Option<Branches>,
+}
+
+/// What an engine can do exactly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// Instruction budgets cost no more than running (soft) rather than one exit each (kvm, single-stepping).
+    pub cheap_instruction_budget: bool,
+    /// User-branch budgets: the `work` clock.
+    pub branch_budget: bool,
+    /// Watches: any number and size, reads included (soft); or up to this many aligned pieces (kvm).
+    pub hardware_watches: Option<u8>,
+    /// [`Engine::watch`] works at all.
+    pub watches: bool,
+}
+
+/// Kind of access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the names say it")]
+pub enum Access {
+    Read,
+    Write,
+    Execute,
+}
+
+/// A watched range of guest-virtual addresses in one address space, or of guest-physical ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Watch {
+    /// Where.
+    pub range: WatchRange,
+    /// Length in bytes, at least 1.
+    pub len: u64,
+    /// Report reads.
+    pub read: bool,
+    /// Report writes.
+    pub write: bool,
+}
+
+/// See [`Watch`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WatchRange {
+    /// Virtual, any address space (the caller filters by CR3).
+    Virtual(Gva),
+    /// Physical: sees kernel writes through the direct map too.
+    Physical(Gpa),
+}
+
+/// One access that hit a watch. The instruction has completed; RIP is after it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WatchHit {
+    /// Address of the instruction that did it.
+    pub rip: Gva,
+    /// First byte accessed, linear.
+    pub address: Gva,
+    /// Its physical address.
+    pub physical: Gpa,
+    /// Bytes accessed, 1 to 512.
+    pub size: u16,
+    /// Read or write.
+    pub access: Access,
+    /// Done in user mode.
+    pub user: bool,
+}
+
+/// Why [`Engine::run`] returned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// OUT: `data` holds `size * count` bytes (count > 1 for REP OUTS). The instruction is complete.
+    PortOut {
+        /// Port number.
+        port: u16,
+        /// Bytes per element: 1, 2 or 4.
+        size: u8,
+        /// All elements, little-endian.
+        data: Vec<u8>,
+    },
+    /// IN: answer with [`Engine::complete_in`] before running again.
+    PortIn {
+        /// Port number.
+        port: u16,
+        /// Bytes: 1, 2 or 4.
+        size: u8,
+    },
+    /// A budget is used up exactly.
+    Budget,
+    /// Watches hit by the last instruction (all of them).
+    Watch(Vec<WatchHit>),
+    /// RIP is at a breakpoint; the instruction has not run.
+    Breakpoint(Gva),
+    /// [`Engine::interrupter`] was used.
+    Interrupted,
+    /// The CPU shut down (triple fault).
+    TripleFault,
+    /// HLT: the guest kernel never halts.
+    Halt,
+    /// Access to guest-physical memory that is not there.
+    Mmio {
+        /// Where.
+        address: Gpa,
+        /// Write?
+        write: bool,
+        /// Bytes.
+        size: u8,
+    },
+    /// The engine cannot execute this instruction (kvm emulation failure; soft: outside what it implements).
+    Unsupported {
+        /// Address of the instruction.
+        rip: Gva,
+        /// Its first bytes.
+        bytes: Vec<u8>,
+        /// What it is, in words.
+        what: String,
+    },
+}
+
+/// Host-side failure of an engine (not the guest's doing).
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EngineError {
+    /// A system call to the host failed.
+    #[error("{what}: {source}")]
+    Host {
+        /// What was being done, naming the object.
+        what: String,
+        /// The host's error.
+        source: std::io::Error,
+    },
+    /// Asked for something [`Capabilities`] says this engine has not.
+    #[error("the {engine:?} engine cannot {what}")]
+    Unsupported {
+        /// Which engine.
+        engine: EngineKind,
+        /// What was asked.
+        what: &'static str,
+    },
+}
+
+/// Counters since the engine was made; they survive restore (they are about this process, not the guest).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Returns of [`Engine::run`] (soft) or of KVM_RUN.
+    pub exits: u64,
+    /// Retired instructions, where the engine counts them.
+    pub instructions: Instructions,
+    /// Retired user-mode conditional branches, where the engine counts them.
+    pub user_branches: Branches,
+}
+
+/// One vCPU over a [`crate::memory::GuestMemory`].
+pub trait Engine: Send {
+    /// Which engine this is.
+    fn kind(&self) -> EngineKind;
+    /// What it can do.
+    fn capabilities(&self) -> Capabilities;
+    /// Runs until an [`Exit`].
+    fn run(&mut self, budget: &Budget) -> Result<Exit, EngineError>;
+    /// Answers the last [`Exit::PortIn`]; low `size` bytes of `value` count.
+    fn complete_in(&mut self, value: u32);
+    /// The complete CPU state, with no port instruction left half done: an OUT that exited has completed, RIP
+    /// after it. Not legal between `PortIn` and `complete_in`.
+    fn cpu(&mut self) -> Result<CpuState, EngineError>;
+    /// Replaces the complete CPU state.
+    fn set_cpu(&mut self, state: &CpuState) -> Result<(), EngineError>;
+    /// Delivers one external interrupt before the next instruction. Only at user mode with IF set, where the
+    /// last exit was `Budget`, `Breakpoint` or a stop at a step commit.
+    fn inject(&mut self, vector: u8) -> Result<(), EngineError>;
+    /// Adds to `pages` every guest page written by the *CPU* since last asked. The monitor's own writes are
+    /// marked by guest memory.
+    fn take_dirty(&mut self, pages: &mut crate::memory::PageSet) -> Result<(), EngineError>;
+    /// Guest memory was changed from outside (restore, reset): drop what was derived from `pages`
+    /// (translations, decoded code). `None` = all of it.
+    fn memory_changed(&mut self, pages: Option<&crate::memory::PageSet>);
+    /// Replaces the set of watches.
+    fn watch(&mut self, watches: &[Watch]) -> Result<(), EngineError>;
+    /// Replaces the set of breakpoints (linear addresses, any address space).
+    fn breakpoints(&mut self, at: &[Gva]) -> Result<(), EngineError>;
+    /// A handle other threads can use to make `run` return [`Exit::Interrupted`] soon.
+    fn interrupter(&self) -> Box<dyn Fn() + Send + Sync>;
+    /// Counters.
+    fn counters(&self) -> Counters;
+}

@@ -1,0 +1,334 @@
+//! Guest memory behind one type of our own.
+//!
+//! RAM is private anonymous memory (or a keyframe's raw file mapped private over it); the control slot is a
+//! separate mapping. Other threads may read while the guest runs, so all access is by volatile copies.
+
+use std::{
+    ptr::NonNull,
+    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+};
+
+use rewind_platform::layout;
+
+use crate::address::Gpa;
+
+/// Bytes of a guest page.
+pub const PAGE: u64 = 4096;
+
+/// Why a guest memory operation failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MemoryError {
+    /// The range is not all RAM (or all control slot).
+    #[error("guest-physical {address}+{len:#x} is not memory")]
+    OutOfRange {
+        /// First byte asked for.
+        address: Gpa,
+        /// Bytes asked for.
+        len: u64,
+    },
+    /// The machine cannot be that small or large.
+    #[error("{bytes} bytes of guest memory: must be a multiple of 1 MiB, from 64 MiB to 64 GiB")]
+    Size {
+        /// Asked for.
+        bytes: u64,
+    },
+    /// The host refused.
+    #[error("cannot map {bytes} bytes of guest memory: {source}")]
+    Map {
+        /// Asked for.
+        bytes: u64,
+        /// The host's error.
+        source: std::io::Error,
+    },
+}
+
+/// A set of RAM pages, by page index in RAM order (not by guest-physical number: the hole is skipped).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PageSet {
+    words: Vec<u64>,
+}
+
+impl PageSet {
+    /// An empty set for `pages` pages.
+    pub fn new(pages: u64) -> Self {
+        PageSet { words: vec![0; pages.div_ceil(64) as usize] }
+    }
+    /// Adds a page; panics if out of range (an engine bug).
+    pub fn insert(&mut self, page: u64) {
+        self.words[(page / 64) as usize] |= 1 << (page % 64);
+    }
+    /// Adds the 64 pages from `word * 64` whose bits are set.
+    pub fn insert_word(&mut self, word: usize, bits: u64) {
+        self.words[word] |= bits;
+    }
+    /// Is it in?
+    pub fn contains(&self, page: u64) -> bool {
+        self.words[(page / 64) as usize] & (1 << (page % 64)) != 0
+    }
+    /// Adds all of `other`.
+    pub fn union(&mut self, other: &PageSet) {
+        for (a, b) in self.words.iter_mut().zip(&other.words) {
+            *a |= b;
+        }
+    }
+    /// Empties it.
+    pub fn clear(&mut self) {
+        self.words.fill(0);
+    }
+    /// How many.
+    pub fn len(&self) -> u64 {
+        self.words.iter().map(|w| u64::from(w.count_ones())).sum()
+    }
+    /// None at all?
+    pub fn is_empty(&self) -> bool {
+        self.words.iter().all(|w| *w == 0)
+    }
+    /// In ascending order.
+    pub fn iter(&self) -> impl Iterator<Item = u64> + '_ {
+        self.words.iter().enumerate().flat_map(|(i, &w)| {
+            let mut bits = w;
+            std::iter::from_fn(move || {
+                if bits == 0 {
+                    return None;
+                }
+                let bit = bits.trailing_zeros() as u64;
+                bits &= bits - 1;
+                Some(i as u64 * 64 + bit)
+            })
+        })
+    }
+}
+
+/// One contiguous piece of guest-physical memory and where the host has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Region {
+    /// First guest-physical address.
+    pub base: Gpa,
+    /// Bytes.
+    pub len: u64,
+    /// Host address of its first byte; valid as long as the [`GuestMemory`].
+    pub host: NonNull<u8>,
+    /// Index in RAM order of its first page; `None` for the control slot.
+    pub first_page: Option<u64>,
+}
+
+/// All memory of one machine: RAM and the control slot.
+#[derive(Debug)]
+pub struct GuestMemory {
+    ram: NonNull<u8>,
+    ram_len: u64,
+    control: NonNull<u8>,
+    /// Pages the monitor wrote since last taken, one bit each, in RAM order.
+    own_dirty: Vec<AtomicU64>,
+}
+
+// SAFETY: the mappings live as long as the value, and every access goes through volatile copies or atomics,
+// so sharing between threads is no more than sharing bytes that may change at any time.
+unsafe impl Send for GuestMemory {}
+// SAFETY: as above.
+unsafe impl Sync for GuestMemory {}
+
+impl GuestMemory {
+    /// `bytes` of zeroed RAM and a zeroed control slot. Host memory is only used for pages touched.
+    pub fn new(bytes: u64) -> Result<Self, MemoryError> {
+        if !bytes.is_multiple_of(1 << 20) || !(64 << 20..=64 << 30).contains(&bytes) {
+            return Err(MemoryError::Size { bytes });
+        }
+        let ram = map_anonymous(bytes)?;
+        let control = match map_anonymous(layout::CONTROL_SIZE) {
+            Ok(control) => control,
+            Err(error) => {
+                unmap(ram, bytes);
+                return Err(error);
+            }
+        };
+        let own_dirty = (0..(bytes / PAGE).div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        Ok(GuestMemory { ram, ram_len: bytes, control, own_dirty })
+    }
+
+    /// Bytes of RAM.
+    pub fn ram_len(&self) -> u64 {
+        self.ram_len
+    }
+
+    /// Pages of RAM.
+    pub fn pages(&self) -> u64 {
+        self.ram_len / PAGE
+    }
+
+    /// RAM below the hole, RAM above 4 GiB (if any), the control slot.
+    pub fn regions(&self) -> Vec<Region> {
+        let low = self.ram_len.min(layout::LOW_RAM_LIMIT);
+        let mut regions =
+            vec![Region { base: Gpa(layout::RAM_BASE), len: low, host: self.ram, first_page: Some(0) }];
+        if self.ram_len > low {
+            regions.push(Region {
+                base: Gpa(layout::HIGH_RAM_BASE),
+                len: self.ram_len - low,
+                // SAFETY: `low` is inside the mapping of `ram_len` bytes.
+                host: unsafe { self.ram.add(low as usize) },
+                first_page: Some(low / PAGE),
+            });
+        }
+        regions.push(Region {
+            base: Gpa(layout::CONTROL_BASE),
+            len: layout::CONTROL_SIZE,
+            host: self.control,
+            first_page: None,
+        });
+        regions
+    }
+
+    /// Index in RAM order of the page that holds `address`; `None` outside RAM.
+    pub fn page_of(&self, address: Gpa) -> Option<u64> {
+        let low = self.ram_len.min(layout::LOW_RAM_LIMIT);
+        if address.0 < low {
+            Some(address.0 / PAGE)
+        } else if address.0 >= layout::HIGH_RAM_BASE && address.0 - layout::HIGH_RAM_BASE < self.ram_len - low
+        {
+            Some((address.0 - layout::HIGH_RAM_BASE + low) / PAGE)
+        } else {
+            None
+        }
+    }
+
+    /// Guest-physical address of a page by its index in RAM order.
+    pub fn address_of(&self, page: u64) -> Gpa {
+        let offset = page * PAGE;
+        let low = self.ram_len.min(layout::LOW_RAM_LIMIT);
+        Gpa(if offset < low { offset } else { offset - low + layout::HIGH_RAM_BASE })
+    }
+
+    fn locate(&self, address: Gpa, len: u64) -> Result<(NonNull<u8>, Option<u64>), MemoryError> {
+        let end = address.0.checked_add(len);
+        for region in self.regions() {
+            if address.0 >= region.base.0 && end.is_some_and(|end| end <= region.base.0 + region.len) {
+                let offset = address.0 - region.base.0;
+                // SAFETY: `offset + len` is inside the region's mapping.
+                let host = unsafe { region.host.add(offset as usize) };
+                return Ok((host, region.first_page.map(|first| first + offset / PAGE)));
+            }
+        }
+        Err(MemoryError::OutOfRange { address, len })
+    }
+
+    /// Copies out of guest memory.
+    pub fn read(&self, address: Gpa, out: &mut [u8]) -> Result<(), MemoryError> {
+        let (host, _) = self.locate(address, out.len() as u64)?;
+        // SAFETY: `locate` checked the range. The guest may write at the same time; bytes are then old or new.
+        unsafe { std::ptr::copy_nonoverlapping(host.as_ptr(), out.as_mut_ptr(), out.len()) };
+        Ok(())
+    }
+
+    /// Copies into guest memory and marks the pages as written by the monitor.
+    pub fn write(&self, address: Gpa, data: &[u8]) -> Result<(), MemoryError> {
+        if data.is_empty() {
+            return Ok(());
+        }
+        let (host, page) = self.locate(address, data.len() as u64)?;
+        // SAFETY: as in `read`.
+        unsafe { std::ptr::copy_nonoverlapping(data.as_ptr(), host.as_ptr(), data.len()) };
+        if let Some(first) = page {
+            let last = first + (address.0 % PAGE + data.len() as u64 - 1) / PAGE;
+            for page in first..=last {
+                self.own_dirty[(page / 64) as usize].fetch_or(1 << (page % 64), Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads a little-endian u32.
+    pub fn read_u32(&self, address: Gpa) -> Result<u32, MemoryError> {
+        let mut bytes = [0; 4];
+        self.read(address, &mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    /// Reads a little-endian u64.
+    pub fn read_u64(&self, address: Gpa) -> Result<u64, MemoryError> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Writes a little-endian u32.
+    pub fn write_u32(&self, address: Gpa, value: u32) -> Result<(), MemoryError> {
+        self.write(address, &value.to_le_bytes())
+    }
+
+    /// Writes a little-endian u64.
+    pub fn write_u64(&self, address: Gpa, value: u64) -> Result<(), MemoryError> {
+        self.write(address, &value.to_le_bytes())
+    }
+
+    /// A control-slot u64 shared with the running guest, as an atomic. `offset` must be 8-aligned.
+    pub fn control_u64(&self, offset: u64) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= layout::CONTROL_SIZE);
+        // SAFETY: in range, aligned, and the mapping outlives `self`.
+        unsafe { AtomicU64::from_ptr(self.control.add(offset as usize).cast().as_ptr()) }
+    }
+
+    /// A control-slot u32 shared with the running guest, as an atomic. `offset` must be 4-aligned.
+    pub fn control_u32(&self, offset: u64) -> &AtomicU32 {
+        assert!(offset.is_multiple_of(4) && offset + 4 <= layout::CONTROL_SIZE);
+        // SAFETY: in range, aligned, and the mapping outlives `self`.
+        unsafe { AtomicU32::from_ptr(self.control.add(offset as usize).cast().as_ptr()) }
+    }
+
+    /// Adds the pages the monitor wrote since last asked to `pages`, and forgets them.
+    pub fn take_own_dirty(&self, pages: &mut PageSet) {
+        for (i, word) in self.own_dirty.iter().enumerate() {
+            let bits = word.swap(0, Ordering::Relaxed);
+            if bits != 0 {
+                pages.insert_word(i, bits);
+            }
+        }
+    }
+}
+
+impl Drop for GuestMemory {
+    fn drop(&mut self) {
+        unmap(self.ram, self.ram_len);
+        unmap(self.control, layout::CONTROL_SIZE);
+    }
+}
+
+fn map_anonymous(bytes: u64) -> Result<NonNull<u8>, MemoryError> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
+    // SAFETY: a new mapping at an address the host chooses disturbs nothing.
+    let mapped = unsafe {
+        mmap_anonymous(
+            std::ptr::null_mut(),
+            bytes as usize,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+        )
+    };
+    let mapped = mapped.map_err(|source| MemoryError::Map { bytes, source: source.into() })?;
+    NonNull::new(mapped.cast())
+        .ok_or_else(|| MemoryError::Map { bytes, source: std::io::Error::other("mapped at address 0") })
+}
+
+fn unmap(at: NonNull<u8>, bytes: u64) {
+    // SAFETY: only called once, on a mapping of exactly this size made by `map_anonymous`, when nothing refers
+    // to it any more.
+    let _ = unsafe { rustix::mm::munmap(at.as_ptr().cast(), bytes as usize) };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_writes_are_dirty_and_control_is_not_ram() {
+        let memory = GuestMemory::new(64 << 20).unwrap();
+        memory.write(Gpa(0x1ff8), &[1; 16]).unwrap();
+        memory.write(Gpa(layout::CONTROL_BASE), &[1; 16]).unwrap();
+        let mut pages = PageSet::new(memory.pages());
+        memory.take_own_dirty(&mut pages);
+        assert_eq!(pages.iter().collect::<Vec<_>>(), [1, 2]);
+        assert!(memory.write(Gpa((64 << 20) - 4), &[0; 8]).is_err());
+        assert!(memory.read(Gpa(u64::MAX), &mut [0; 8]).is_err());
+    }
+}
