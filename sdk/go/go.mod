@@ -1,0 +1,3 @@
+module rewind
+
+go 1.19
