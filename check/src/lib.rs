@@ -1,0 +1,9 @@
+//! Finds the thread schedule that breaks a program, narrows it to the decisions that matter, and says why.
+
+pub mod decision;
+pub mod facts;
+pub mod narrow;
+pub mod property;
+mod rng;
+pub mod schedule_file;
+pub mod strategy;
