@@ -3,7 +3,11 @@
 pub mod decision;
 pub mod facts;
 pub mod narrow;
+pub mod pool;
 pub mod property;
 mod rng;
 pub mod schedule_file;
+pub mod search;
 pub mod strategy;
+pub mod trial;
+pub mod verdict;

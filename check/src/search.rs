@@ -1,0 +1,148 @@
+//! The search: schedules in order until one violates a property, then the smallest set of decisions that does.
+
+use std::ops::ControlFlow;
+
+use crate::{
+    decision::Decision,
+    facts::Facts,
+    narrow::narrow,
+    pool::{Pool, SubjectError},
+    property::Coverage,
+    strategy::Strategy,
+    trial::Trial,
+    verdict::{Property, violated},
+};
+
+/// What to search for, and how long.
+pub struct Search<'a> {
+    /// Makes the schedules.
+    pub strategy: &'a dyn Strategy,
+    /// Seed of all schedules.
+    pub seed: u64,
+    /// Schedules to try besides schedule 0.
+    pub schedules: u64,
+    /// What must hold.
+    pub properties: &'a [Property],
+    /// Go on after a violation (and count them all).
+    pub all: bool,
+}
+
+impl std::fmt::Debug for Search<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Search({} schedules, seed {})", self.schedules, self.seed)
+    }
+}
+
+/// One schedule as it is judged.
+#[derive(Debug)]
+pub struct Judged {
+    /// Its number; 0 is the unperturbed run.
+    pub index: u64,
+    /// Its decisions.
+    pub decisions: Vec<Decision>,
+    /// What it did.
+    pub trial: Trial,
+    /// What it violates.
+    pub violates: Vec<Property>,
+}
+
+/// What the search found.
+#[derive(Debug, Default)]
+pub struct Found {
+    /// The first schedule that violates a property.
+    pub first: Option<Judged>,
+    /// Schedules judged, schedule 0 included.
+    pub tried: u64,
+    /// How many violate a property.
+    pub failing: u64,
+    /// `sometimes` and `reachable` over all of them.
+    pub coverage: Coverage,
+}
+
+impl Search<'_> {
+    /// Judges schedule 0 (`reference`, already run) and then the others, calling `each` in order.
+    pub fn run(
+        &self,
+        pool: &mut Pool,
+        facts: &Facts,
+        reference: &Trial,
+        mut each: impl FnMut(&Judged),
+    ) -> Result<Found, SubjectError> {
+        let mut found = Found::default();
+        let mut judge = |index, decisions, trial: Trial| {
+            let violates = violated(self.properties, &trial, reference);
+            let judged = Judged { index, decisions, trial, violates };
+            each(&judged);
+            found.tried += 1;
+            found.coverage.merge(&judged.trial.coverage);
+            let fails = !judged.violates.is_empty();
+            found.failing += u64::from(fails);
+            if fails && found.first.is_none() {
+                found.first = Some(judged);
+            }
+            if fails && !self.all { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        };
+        if judge(0, Vec::new(), reference.clone()).is_continue() {
+            let schedules = (1..=self.schedules).map(|index| self.strategy.schedule(self.seed, index, facts));
+            pool.run(schedules, false, |at, decisions, trial| judge(at as u64 + 1, decisions, trial))?;
+        }
+        Ok(found)
+    }
+}
+
+/// The smallest failing set, its run, and the run of its passing partner.
+#[derive(Debug)]
+pub struct Explained {
+    /// Decisions none of which can be left out.
+    pub decisions: Vec<Decision>,
+    /// Their run, with deeds.
+    pub failing: Trial,
+    /// What it violates.
+    pub violates: Vec<Property>,
+    /// The same less one decision (the last applied first), with its run; none if no decision is needed.
+    pub partner: Option<(Decision, Trial)>,
+}
+
+/// Narrows `judged` and runs the result and its partner.
+pub fn explain(
+    pool: &mut Pool,
+    properties: &[Property],
+    reference: &Trial,
+    judged: &Judged,
+) -> Result<Explained, SubjectError> {
+    // A decision that was never reached did nothing: narrowing starts without it.
+    let reached = judged.decisions.iter().zip(&judged.trial.applied);
+    let reached: Vec<Decision> =
+        reached.filter(|(_, at)| at.is_some()).map(|(decision, _)| *decision).collect();
+    let wanted = &judged.violates;
+    let batch = pool.jobs();
+    let narrowed = narrow(&reached, batch, |sets| {
+        let mut answers = Vec::with_capacity(sets.len());
+        pool.run::<()>(sets.to_vec(), false, |_, _, trial| {
+            let violates = violated(properties, &trial, reference);
+            answers.push(wanted.iter().any(|property| violates.contains(property)));
+            ControlFlow::Continue(())
+        })?;
+        Ok::<_, SubjectError>(answers)
+    })?;
+    let failing = run_one(pool, &narrowed.decisions)?;
+    let violates = violated(properties, &failing, reference);
+    let mut order: Vec<usize> = (0..narrowed.decisions.len()).collect();
+    order.sort_by_key(|&i| std::cmp::Reverse(failing.applied[i]));
+    let mut partner = None;
+    for skip in order {
+        let mut less = narrowed.decisions.clone();
+        let left_out = less.remove(skip);
+        let trial = run_one(pool, &less)?;
+        if violated(properties, &trial, reference).is_empty() {
+            partner = Some((left_out, trial));
+            break;
+        }
+    }
+    Ok(Explained { decisions: narrowed.decisions, failing, violates, partner })
+}
+
+fn run_one(pool: &mut Pool, decisions: &[Decision]) -> Result<Trial, SubjectError> {
+    let trial = pool.run([decisions.to_vec()], true, |_, _, trial| ControlFlow::Break(trial))?;
+    trial.ok_or_else(|| SubjectError("no worker answered".into()))
+}
