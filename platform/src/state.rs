@@ -137,4 +137,18 @@ pub enum Fact {
     DentryShortName = 99,
     FileOp = 100,
     InodeRdev = 101,
+    /// `maple_tree.ma_root`.
+    MtRoot = 102,
+    /// `xarray.xa_head`.
+    XaHead = 103,
+    /// `xa_node.slots`.
+    XaNodeSlots = 104,
+    /// XA_CHUNK_SHIFT (4 with CONFIG_BASE_SMALL, else 6).
+    XaChunkShift = 105,
+    /// `address_space` embedded in an inode is reached by `InodeMapping` (a pointer); `MappingPages` is the xarray in it.
+    SignalFlags = 106,
+    TaskFlags = 107,
+    /// `sizeof(struct fxregs_state)` starts at this offset in `struct fpu`'s state.
+    FpuFxsave = 108,
+    FileDentry = 109,
 }
