@@ -1,0 +1,6 @@
+//! Meaning: what the bytes of a stopped guest are. Reads from outside; never changes the guest.
+
+pub mod files;
+pub mod kernel;
+pub mod maps;
+pub mod process;
