@@ -3,4 +3,6 @@
 pub mod files;
 pub mod kernel;
 pub mod maps;
+pub mod module;
 pub mod process;
+pub mod unwind;
