@@ -1,0 +1,66 @@
+//! How a host file's version is known, and opening host files without being led elsewhere.
+
+use crate::format::Mtime;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::fs::{Mode, OFlags, ResolveFlags, Stat};
+use std::{fs::File, io, os::unix::ffi::OsStrExt, path::Path};
+
+/// A version of a host file. Content cannot change without the stamp changing, because `ctime` cannot be set by a
+/// program; except within one tick of the clock, which [`crate::hashes`] and [`crate::root`] rule out by waiting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Stamp {
+    /// Device of the file system.
+    pub dev: u64,
+    /// Inode number on it.
+    pub ino: u64,
+    /// Bytes.
+    pub size: u64,
+    /// Last change of content, as a program may set it.
+    pub mtime: Mtime,
+    /// Last change of content or metadata, kept by the kernel.
+    pub ctime: Mtime,
+}
+
+impl Stamp {
+    pub(crate) fn of(stat: &Stat) -> Stamp {
+        Stamp {
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+            size: stat.st_size as u64,
+            mtime: Mtime { seconds: stat.st_mtime, nanos: stat.st_mtime_nsec as u32 },
+            ctime: Mtime { seconds: stat.st_ctime, nanos: stat.st_ctime_nsec as u32 },
+        }
+    }
+}
+
+/// Opens `path` below `dir` for reading. No component may be a symbolic link or lead out of `dir`, also not by a
+/// mount's magic link, and nothing is waited for (a FIFO put in the file's place does not block).
+pub(crate) fn open_beneath(dir: impl AsFd, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
+    let path = if path.is_empty() { b"." } else { path };
+    rustix::fs::openat2(
+        dir,
+        Path::new(std::ffi::OsStr::from_bytes(path)),
+        flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY,
+        Mode::empty(),
+        ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
+    )
+}
+
+/// Opens the directory a caller named; links on the way to it are the caller's own.
+pub(crate) fn open_top(path: &Path) -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// The version of an open file.
+pub(crate) fn stamp_of(file: impl AsFd) -> io::Result<Stamp> {
+    Ok(Stamp::of(&rustix::fs::fstat(file)?))
+}
+
+/// Reads exactly `out` from `offset`; the end of the file before that is `Ok(false)`.
+pub(crate) fn read_fully(file: &File, out: &mut [u8], offset: u64) -> io::Result<bool> {
+    match std::os::unix::fs::FileExt::read_exact_at(file, out, offset) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        Err(error) => Err(error),
+    }
+}
