@@ -1,0 +1,208 @@
+//! Variables in scope at an instruction, and globals by name.
+
+use gimli::AttributeValue;
+
+use super::{Die, Dwarf, Entry, Type};
+
+/// Where a variable was found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Scope {
+    /// In a function or block around the instruction; its function's entry gives the frame base.
+    Local {
+        /// The function (or the function it was inlined into).
+        function: Entry,
+    },
+    /// Global or static.
+    Global,
+}
+
+/// A variable of the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Its entry.
+    pub entry: Entry,
+    /// Name.
+    pub name: String,
+    /// Type.
+    pub of: Type,
+    /// Where it was found.
+    pub scope: Scope,
+    /// `file` part of its unit and the function it is static in, to tell several of one name apart.
+    pub where_declared: String,
+}
+
+impl Dwarf {
+    /// Variables and parameters in scope at `address` (as linked), innermost scope first.
+    pub fn locals(&self, address: u64) -> Vec<Variable> {
+        let Some((unit, function)) = self.function_at(address) else { return Vec::new() };
+        let mut found = Vec::new();
+        self.gather(function, address, function, &mut found, 0);
+        found.reverse();
+        debug_assert!(unit == function.unit);
+        found
+    }
+
+    /// The function whose code holds `address`.
+    pub(super) fn function_at(&self, address: u64) -> Option<(usize, Entry)> {
+        for unit in 0..self.units.len() {
+            let root = self.root(unit)?;
+            let die = self.die(root)?;
+            if !self.covers(unit, &die, address) {
+                continue;
+            }
+            if let Some(function) = self.function_within(root, address, 0) {
+                return Some((unit, function));
+            }
+        }
+        None
+    }
+
+    fn function_within(&self, parent: Entry, address: u64, depth: usize) -> Option<Entry> {
+        for (child, die) in self.children(parent) {
+            match die.tag() {
+                gimli::DW_TAG_subprogram if self.covers(child.unit, &die, address) => return Some(child),
+                gimli::DW_TAG_namespace
+                | gimli::DW_TAG_structure_type
+                | gimli::DW_TAG_class_type
+                | gimli::DW_TAG_module
+                    if depth < 32 =>
+                {
+                    if let Some(found) = self.function_within(child, address, depth + 1) {
+                        return Some(found);
+                    }
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+
+    fn covers(&self, unit: usize, die: &Die, address: u64) -> bool {
+        let Ok(mut ranges) = self.unit(unit).die_ranges(die) else { return false };
+        while let Ok(Some(range)) = ranges.next() {
+            if range.begin <= address && address < range.end {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Outer scopes first, so that the caller's reversal puts the innermost first.
+    fn gather(&self, scope: Entry, address: u64, function: Entry, found: &mut Vec<Variable>, depth: usize) {
+        if depth > 64 {
+            return;
+        }
+        let mut inner = Vec::new();
+        for (child, die) in self.children(scope) {
+            match die.tag() {
+                gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter => {
+                    if let Some(name) = self.name(child) {
+                        let of = self.type_of(child);
+                        let where_declared = self.name(function).unwrap_or_default();
+                        found.push(Variable {
+                            entry: child,
+                            name,
+                            of,
+                            scope: Scope::Local { function },
+                            where_declared,
+                        });
+                    }
+                }
+                gimli::DW_TAG_lexical_block | gimli::DW_TAG_inlined_subroutine
+                    if self.covers(child.unit, &die, address) =>
+                {
+                    inner.push(child);
+                }
+                _ => {}
+            }
+        }
+        for block in inner {
+            self.gather(block, address, function, found, depth + 1);
+        }
+    }
+
+    /// Globals, statics (also those inside functions and namespaces) with this name. `name` may be qualified
+    /// (`ns::x`); a definition wins over declarations, so each place is listed once.
+    pub fn globals(&self, name: &str) -> Vec<Variable> {
+        let mut found = Vec::new();
+        for unit in 0..self.units.len() {
+            if let Some(root) = self.root(unit) {
+                let file = self.name(root).unwrap_or_default();
+                let mut path = Vec::new();
+                self.search(root, name, &file, &mut path, &mut found, 0);
+            }
+        }
+        found
+    }
+
+    fn search(
+        &self,
+        parent: Entry,
+        wanted: &str,
+        file: &str,
+        path: &mut Vec<String>,
+        found: &mut Vec<Variable>,
+        depth: usize,
+    ) {
+        if depth > 32 {
+            return;
+        }
+        for (child, die) in self.children(parent) {
+            match die.tag() {
+                gimli::DW_TAG_variable => {
+                    let has_place = matches!(
+                        die.attr_value(gimli::DW_AT_location),
+                        Some(AttributeValue::Exprloc(_) | AttributeValue::Block(_))
+                    );
+                    let Some(name) = self.name(child).filter(|_| has_place && self.is_static(child)) else {
+                        continue;
+                    };
+                    let qualified = path.iter().cloned().chain([name.clone()]).collect::<Vec<_>>().join("::");
+                    if name == wanted || qualified == wanted || qualified.ends_with(&format!("::{wanted}")) {
+                        let of = self.type_of(child);
+                        let where_declared = if path.is_empty() {
+                            file.to_owned()
+                        } else {
+                            format!("{} ({file})", path.join("::"))
+                        };
+                        found.push(Variable { entry: child, name, of, scope: Scope::Global, where_declared });
+                    }
+                }
+                gimli::DW_TAG_namespace
+                | gimli::DW_TAG_module
+                | gimli::DW_TAG_subprogram
+                | gimli::DW_TAG_lexical_block
+                | gimli::DW_TAG_structure_type
+                | gimli::DW_TAG_class_type => {
+                    let name = self.name(child);
+                    let pushed = name.is_some();
+                    path.extend(name);
+                    self.search(child, wanted, file, path, found, depth + 1);
+                    if pushed {
+                        path.pop();
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Has it a fixed address (or is it thread-local), rather than a place in a frame?
+    fn is_static(&self, entry: Entry) -> bool {
+        let Some((unit, AttributeValue::Exprloc(expression))) = self.attribute(entry, gimli::DW_AT_location)
+        else {
+            return false;
+        };
+        let mut operations = expression.operations(self.units[unit].encoding());
+        matches!(
+            operations.next(),
+            Ok(Some(
+                gimli::Operation::Address { .. }
+                    | gimli::Operation::AddressIndex { .. }
+                    | gimli::Operation::UnsignedConstant { .. }
+                    | gimli::Operation::ConstantIndex { .. }
+                    | gimli::Operation::SignedConstant { .. }
+            ))
+        )
+    }
+}
