@@ -1,6 +1,7 @@
 //! Meaning: what the bytes of a stopped guest are. Reads from outside; never changes the guest.
 
 pub mod dwarf;
+pub mod expr;
 pub mod files;
 pub mod kernel;
 pub mod maps;

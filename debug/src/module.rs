@@ -5,7 +5,7 @@ use std::{ops::Range, sync::Arc};
 use gimli::{EndianArcSlice, RunTimeEndian};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
 
-type Reader = EndianArcSlice<RunTimeEndian>;
+use crate::dwarf::{Dwarf, Reader};
 
 /// Why a file cannot serve.
 #[derive(Debug, thiserror::Error)]
@@ -67,6 +67,7 @@ pub struct Module {
     /// Loadable pieces: (file offset, bytes in the file, address as linked).
     segments: Vec<(u64, u64, u64)>,
     context: Option<addr2line::Context<Reader>>,
+    dwarf: Option<Arc<gimli::Dwarf<Reader>>>,
     unwind: Vec<Section>,
 }
 
@@ -97,7 +98,9 @@ impl Module {
             None => None,
         };
         let debug_file = debug.as_ref().unwrap_or(&file);
-        let context = context(debug_file).map_err(|source| ModuleError::Dwarf { path: name(), source })?;
+        let wrong = |source| ModuleError::Dwarf { path: name(), source };
+        let dwarf = dwarf(debug_file).map_err(wrong)?;
+        let context = dwarf.clone().map(addr2line::Context::from_arc_dwarf).transpose().map_err(wrong)?;
         let mut symbols = symbols(&file);
         if let Some(debug) = &debug {
             symbols.extend(self::symbols(debug));
@@ -120,7 +123,7 @@ impl Module {
                 Some((section_name, range, Arc::from(&*data)))
             })
             .collect();
-        Ok(Module { path: path.to_vec(), build_id, symbols, segments, context, unwind })
+        Ok(Module { path: path.to_vec(), build_id, symbols, segments, context, dwarf, unwind })
     }
 
     /// Difference between where it runs and where it was linked, given one of its mappings.
@@ -137,9 +140,9 @@ impl Module {
         self.context.is_some()
     }
 
-    /// DWARF sections, for expressions.
-    pub fn context(&self) -> Option<&addr2line::Context<Reader>> {
-        self.context.as_ref()
+    /// Debug information for expressions; parses all unit headers, so keep it.
+    pub fn dwarf(&self) -> Option<Dwarf> {
+        self.dwarf.clone().map(Dwarf::new)
     }
 
     /// Functions and lines at an address as linked, innermost first; falls back to the symbol table.
@@ -202,7 +205,7 @@ impl Module {
     }
 }
 
-fn context(file: &object::File<'_>) -> Result<Option<addr2line::Context<Reader>>, gimli::Error> {
+fn dwarf(file: &object::File<'_>) -> Result<Option<Arc<gimli::Dwarf<Reader>>>, gimli::Error> {
     if file.section_by_name(".debug_info").is_none() {
         return Ok(None);
     }
@@ -211,7 +214,7 @@ fn context(file: &object::File<'_>) -> Result<Option<addr2line::Context<Reader>>
         let data = file.section_by_name(id.name()).and_then(|section| section.uncompressed_data().ok());
         Ok(EndianArcSlice::new(Arc::from(&*data.unwrap_or_default()), endian))
     };
-    addr2line::Context::from_dwarf(gimli::Dwarf::load(section)?).map(Some)
+    Ok(Some(Arc::new(gimli::Dwarf::load(section)?)))
 }
 
 fn symbols(file: &object::File<'_>) -> Vec<Symbol> {

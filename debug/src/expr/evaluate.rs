@@ -1,0 +1,447 @@
+//! Evaluates an expression to a place: an address range with a type, or a value that is nowhere in memory.
+
+use std::sync::Arc;
+
+use super::parse::{Expr, TypeName};
+use crate::{
+    dwarf::{Dwarf, LocateError, Machine, Piece, Shape, Type, Variable},
+    unwind::Loaded,
+};
+
+/// Where a value is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Where {
+    /// In memory from this address.
+    Memory(u64),
+    /// In registers or split up; its bytes.
+    Elsewhere(Vec<u8>),
+    /// A plain value of the expression.
+    Value(u64),
+}
+
+/// What an expression stands for.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Where it is.
+    pub at: Where,
+    /// Its type.
+    pub of: Type,
+    /// Bytes.
+    pub size: u64,
+    /// Debug information its type belongs to.
+    pub dwarf: Option<Arc<Dwarf>>,
+}
+
+/// Why there is no place.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EvalError {
+    /// No such variable.
+    #[error("no variable {name} is in scope {place} and no global has that name")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// "at bank.c:41 (teller)".
+        place: String,
+    },
+    /// Nothing in the process has debug information.
+    #[error(
+        "{name}: the program has no debug information (build it with -g), so only addresses can be asked for: @ADDRESS,SIZE"
+    )]
+    NoDebugInfo {
+        /// The name.
+        name: String,
+    },
+    /// Several statics of one name.
+    #[error("{name} is ambiguous: {}", places.join("; "))]
+    Ambiguous {
+        /// The name.
+        name: String,
+        /// Where each is declared, with its address.
+        places: Vec<String>,
+    },
+    /// It exists but has no place now.
+    #[error("{name}: {source}")]
+    Nowhere {
+        /// The variable.
+        name: String,
+        /// Why.
+        source: LocateError,
+    },
+    /// A member that is not there.
+    #[error("{of} has no member {member}")]
+    NoMember {
+        /// The type.
+        of: String,
+        /// The member.
+        member: String,
+    },
+    /// An operator that does not fit.
+    #[error("{0}")]
+    Operator(String),
+    /// Memory that is not there.
+    #[error("address {0:#x} is not mapped")]
+    Unmapped(u64),
+    /// An unknown type in a cast.
+    #[error("no type {0} in the program's debug information")]
+    NoType(String),
+}
+
+/// The frame an expression is evaluated in.
+pub struct FrameScope<'a> {
+    /// Registers and memory.
+    pub machine: &'a dyn Machine,
+    /// A general register by its name without `$`; `None` if there is none of that name.
+    pub register: &'a dyn Fn(&str) -> Option<u64>,
+    /// Module of the instruction first, then the others, each with its debug information if it has some.
+    pub modules: &'a [(Loaded, Option<Arc<Dwarf>>)],
+    /// The instruction (for callers: the byte before the return address).
+    pub address: u64,
+    /// "at bank.c:41 (teller)", for messages.
+    pub place: String,
+}
+
+/// Largest place accepted, bytes.
+const MOST_BYTES: u64 = 1 << 20;
+
+/// Evaluates `expr`.
+pub fn evaluate(expr: &Expr, scope: &FrameScope<'_>) -> Result<Place, EvalError> {
+    let place = scope.place(expr)?;
+    if place.size > MOST_BYTES {
+        return Err(EvalError::Operator(format!("{} bytes are too many (at most {MOST_BYTES})", place.size)));
+    }
+    Ok(place)
+}
+
+impl FrameScope<'_> {
+    fn place(&self, expr: &Expr) -> Result<Place, EvalError> {
+        match expr {
+            Expr::Number(n) => Ok(value(*n, None)),
+            Expr::Register(name) => {
+                let found = (self.register)(name).ok_or_else(|| {
+                    EvalError::Operator(format!("no register ${name}: $rax to $r15, $rip, $eflags"))
+                })?;
+                Ok(value(found, None))
+            }
+            Expr::Name(name) => self.variable(name),
+            Expr::Deref(inner) => {
+                let inner = self.place(inner)?;
+                let to = pointee(&inner)?;
+                self.at(self.load(&inner)?, to, inner.dwarf)
+            }
+            Expr::AddressOf(inner) => {
+                let inner = self.place(inner)?;
+                let Where::Memory(address) = inner.at else {
+                    return Err(EvalError::Operator("& needs a place in memory".into()));
+                };
+                let of = Type::Pointer(Box::new(inner.of));
+                Ok(Place { at: Where::Value(address), of, size: 8, dwarf: inner.dwarf })
+            }
+            Expr::Negate(inner) => Ok(value(self.number(inner)?.wrapping_neg(), None)),
+            Expr::Field(inner, name) => {
+                let inner = self.place(inner)?;
+                match shape(&inner) {
+                    // Rust writes a.b through references too.
+                    Shape::Pointer(to) => {
+                        let outer = self.at(self.load(&inner)?, to, inner.dwarf)?;
+                        self.member(outer, name)
+                    }
+                    _ => self.member(inner, name),
+                }
+            }
+            Expr::Arrow(inner, name) => {
+                let inner = self.place(inner)?;
+                let to = pointee(&inner)?;
+                let outer = self.at(self.load(&inner)?, to, inner.dwarf)?;
+                self.member(outer, name)
+            }
+            Expr::Index(inner, index) => {
+                let inner = self.place(inner)?;
+                let index = self.number(index)?;
+                self.element(inner, index)
+            }
+            Expr::Cast(name, inner) => {
+                let inner = self.place(inner)?;
+                let dwarf =
+                    inner.dwarf.clone().or_else(|| self.modules.iter().find_map(|(_, dwarf)| dwarf.clone()));
+                let of = self.named(name, dwarf.as_deref())?;
+                let loaded = self.load(&inner)?;
+                let size = size(dwarf.as_deref(), &of).unwrap_or(8);
+                Ok(Place { at: Where::Value(loaded), of, size, dwarf })
+            }
+            Expr::Add(a, b) => self.sum(a, b, false),
+            Expr::Subtract(a, b) => self.sum(a, b, true),
+            Expr::Repeat(inner, count) => {
+                let inner = self.place(inner)?;
+                let count = self.number(count)?;
+                let Where::Memory(_) = inner.at else {
+                    return Err(EvalError::Operator("@ needs a place in memory on its left".into()));
+                };
+                let size = inner.size.checked_mul(count).filter(|size| (1..=MOST_BYTES).contains(size));
+                let size = size
+                    .ok_or_else(|| EvalError::Operator(format!("{count} elements are too many or none")))?;
+                Ok(Place { of: Type::Array(Box::new(inner.of), count), size, ..inner })
+            }
+            Expr::Bytes(address, size) => {
+                let address = self.number(address)?;
+                let of = Type::Array(Box::new(Type::Integer(1, false)), *size);
+                let dwarf = self.modules.iter().find_map(|(_, dwarf)| dwarf.clone());
+                Ok(Place { at: Where::Memory(address), of, size: *size, dwarf })
+            }
+        }
+    }
+
+    fn variable(&self, name: &str) -> Result<Place, EvalError> {
+        if let Some((loaded, Some(dwarf))) = self.modules.first() {
+            let address = self.address.wrapping_sub(loaded.bias);
+            if let Some(local) = dwarf.locals(address).into_iter().find(|local| local.name == name) {
+                return self.locate(&local, loaded, dwarf, address);
+            }
+        }
+        for (i, (loaded, dwarf)) in self.modules.iter().enumerate() {
+            let Some(dwarf) = dwarf else { continue };
+            let found = dwarf.globals(name);
+            if found.is_empty() {
+                continue;
+            }
+            let address = if i == 0 { self.address.wrapping_sub(loaded.bias) } else { 0 };
+            let mut places: Vec<(String, Place)> = Vec::new();
+            let mut error = None;
+            for variable in found {
+                match self.locate(&variable, loaded, dwarf, address) {
+                    // Several units may describe one definition.
+                    Ok(place) if places.iter().any(|(_, known)| known.at == place.at) => {}
+                    Ok(place) => places.push((variable.where_declared, place)),
+                    Err(why) => error = Some(why),
+                }
+            }
+            return match (places.len(), error) {
+                (1, _) => Ok(places.remove(0).1),
+                (0, Some(error)) => Err(error),
+                _ => {
+                    let text = |(declared, place): (String, Place)| match place.at {
+                        Where::Memory(at) => format!("in {declared}, @{at:#x},{}", place.size),
+                        _ => format!("in {declared}"),
+                    };
+                    Err(EvalError::Ambiguous {
+                        name: name.into(),
+                        places: places.into_iter().map(text).collect(),
+                    })
+                }
+            };
+        }
+        if self.modules.iter().all(|(_, dwarf)| dwarf.is_none()) {
+            return Err(EvalError::NoDebugInfo { name: name.into() });
+        }
+        Err(EvalError::Unknown { name: name.into(), place: self.place.clone() })
+    }
+
+    fn locate(
+        &self,
+        variable: &Variable,
+        loaded: &Loaded,
+        dwarf: &Arc<Dwarf>,
+        address: u64,
+    ) -> Result<Place, EvalError> {
+        let nowhere = |source| EvalError::Nowhere { name: variable.name.clone(), source };
+        let found = dwarf.locate(variable, address, loaded.bias, self.machine).map_err(nowhere)?;
+        let size = dwarf.size(&variable.of).unwrap_or(8);
+        let at = match found.pieces.as_slice() {
+            [(Piece::Memory(at), _)] => Where::Memory(*at),
+            pieces => {
+                let mut bytes = Vec::new();
+                for (piece, length) in pieces {
+                    let length = length.unwrap_or(size.saturating_sub(bytes.len() as u64)).min(size) as usize;
+                    let mut part = vec![0; length];
+                    match piece {
+                        Piece::Memory(at) => {
+                            if !self.machine.read(*at, &mut part) {
+                                return Err(EvalError::Unmapped(*at));
+                            }
+                        }
+                        Piece::Register(number) => {
+                            let value = self.machine.register(*number);
+                            let value = value.ok_or_else(|| nowhere(LocateError::Register(*number)))?;
+                            fill(&mut part, value);
+                        }
+                        Piece::Value(value) => fill(&mut part, *value),
+                        Piece::Gone => return Err(nowhere(LocateError::OptimisedOut)),
+                    }
+                    bytes.extend(part);
+                }
+                Where::Elsewhere(bytes)
+            }
+        };
+        Ok(Place { at, of: variable.of.clone(), size, dwarf: Some(Arc::clone(dwarf)) })
+    }
+
+    fn at(&self, address: u64, of: Type, dwarf: Option<Arc<Dwarf>>) -> Result<Place, EvalError> {
+        let size = size(dwarf.as_deref(), &of).ok_or_else(|| {
+            EvalError::Operator("a void pointer cannot be followed: cast it, as in *(int *)p".into())
+        })?;
+        Ok(Place { at: Where::Memory(address), of, size, dwarf })
+    }
+
+    fn member(&self, outer: Place, name: &str) -> Result<Place, EvalError> {
+        let dwarf = outer.dwarf.as_deref();
+        let missing = || EvalError::NoMember { of: type_name(dwarf, &outer.of), member: name.into() };
+        let member = dwarf.and_then(|dwarf| dwarf.member(&outer.of, name)).ok_or_else(missing)?;
+        let size = size(dwarf, &member.of).unwrap_or(1);
+        let at = match &outer.at {
+            Where::Memory(at) => Where::Memory(at.wrapping_add(member.offset)),
+            Where::Elsewhere(bytes) => {
+                let from = member.offset as usize;
+                let part = bytes.get(from..from.saturating_add(size as usize));
+                Where::Elsewhere(part.ok_or_else(missing)?.to_vec())
+            }
+            Where::Value(_) => return Err(missing()),
+        };
+        Ok(Place { at, of: member.of, size, dwarf: outer.dwarf })
+    }
+
+    fn element(&self, outer: Place, index: u64) -> Result<Place, EvalError> {
+        let (base, of) = match shape(&outer) {
+            Shape::Pointer(to) => (self.load(&outer)?, to),
+            Shape::Array(element, _) => match outer.at {
+                Where::Memory(at) => (at, element),
+                _ => return Err(EvalError::Operator("this array is not in memory".into())),
+            },
+            _ => return Err(EvalError::Operator("[] needs a pointer or an array on its left".into())),
+        };
+        let step = size(outer.dwarf.as_deref(), &of).unwrap_or(1);
+        self.at(base.wrapping_add(index.wrapping_mul(step)), of, outer.dwarf)
+    }
+
+    fn sum(&self, a: &Expr, b: &Expr, minus: bool) -> Result<Place, EvalError> {
+        let left = self.place(a)?;
+        let mut right = self.number(b)?;
+        let step = match shape(&left) {
+            Shape::Pointer(to) => size(left.dwarf.as_deref(), &to).unwrap_or(1),
+            _ => 1,
+        };
+        right = right.wrapping_mul(step);
+        let base = self.load(&left)?;
+        let sum = if minus { base.wrapping_sub(right) } else { base.wrapping_add(right) };
+        Ok(Place { at: Where::Value(sum), ..left })
+    }
+
+    fn number(&self, expr: &Expr) -> Result<u64, EvalError> {
+        let place = self.place(expr)?;
+        self.load(&place)
+    }
+
+    /// The value of a scalar place; an array's is its address, as in C.
+    fn load(&self, place: &Place) -> Result<u64, EvalError> {
+        let shape = shape(place);
+        match (&place.at, shape) {
+            (Where::Memory(at), Shape::Array(..)) => Ok(*at),
+            (_, Shape::Struct(_) | Shape::Float(_)) => {
+                Err(EvalError::Operator("a number or pointer is needed here".into()))
+            }
+            (Where::Value(value), _) => Ok(*value),
+            (Where::Elsewhere(bytes), shape) => Ok(extend(bytes, &shape)),
+            (Where::Memory(at), shape) => {
+                let mut bytes = vec![0; place.size.min(8) as usize];
+                if !self.machine.read(*at, &mut bytes) {
+                    return Err(EvalError::Unmapped(*at));
+                }
+                Ok(extend(&bytes, &shape))
+            }
+        }
+    }
+
+    fn named(&self, name: &TypeName, dwarf: Option<&Dwarf>) -> Result<Type, EvalError> {
+        let mut words: Vec<&str> = name.base.split(' ').collect();
+        words.sort_unstable();
+        let unsigned = words.contains(&"unsigned");
+        let plain = words.iter().all(|word| {
+            ["unsigned", "signed", "char", "short", "int", "long", "float", "double", "void", "bool"]
+                .contains(word)
+        });
+        let declared = dwarf.and_then(|dwarf| dwarf.find_type(&name.base));
+        let base = match declared {
+            Some(of) => of,
+            None if plain && words.contains(&"void") => Type::Void,
+            None if plain && words.contains(&"float") => Type::Float(4),
+            None if plain && words.contains(&"double") => Type::Float(8),
+            None if plain && words.contains(&"bool") => Type::Integer(1, false),
+            None if plain && words.contains(&"char") => Type::Integer(1, !unsigned),
+            None if plain && words.contains(&"short") => Type::Integer(2, !unsigned),
+            None if plain && words.contains(&"long") => Type::Integer(8, !unsigned),
+            None if plain => Type::Integer(4, !unsigned),
+            None => match name.base.as_str() {
+                "u8" | "uint8_t" => Type::Integer(1, false),
+                "u16" | "uint16_t" => Type::Integer(2, false),
+                "u32" | "uint32_t" => Type::Integer(4, false),
+                "u64" | "uint64_t" | "size_t" | "usize" | "uintptr_t" => Type::Integer(8, false),
+                "i8" | "int8_t" => Type::Integer(1, true),
+                "i16" | "int16_t" => Type::Integer(2, true),
+                "i32" | "int32_t" => Type::Integer(4, true),
+                "i64" | "int64_t" | "ssize_t" | "isize" | "intptr_t" => Type::Integer(8, true),
+                "f32" => Type::Float(4),
+                "f64" => Type::Float(8),
+                _ => return Err(EvalError::NoType(name.base.clone())),
+            },
+        };
+        Ok((0..name.pointers).fold(base, |of, _| Type::Pointer(Box::new(of))))
+    }
+}
+
+fn value(n: u64, dwarf: Option<Arc<Dwarf>>) -> Place {
+    Place { at: Where::Value(n), of: Type::Integer(8, false), size: 8, dwarf }
+}
+
+fn fill(part: &mut [u8], value: u64) {
+    let bytes = value.to_le_bytes();
+    let size = part.len().min(8);
+    part[..size].copy_from_slice(&bytes[..size]);
+}
+
+fn extend(bytes: &[u8], shape: &Shape) -> u64 {
+    let mut wide = [0; 8];
+    let size = bytes.len().min(8);
+    wide[..size].copy_from_slice(&bytes[..size]);
+    let signed = matches!(shape, Shape::Integer { signed: true, .. });
+    if signed && size > 0 && bytes[size - 1] & 0x80 != 0 {
+        wide[size..].fill(0xff);
+    }
+    u64::from_le_bytes(wide)
+}
+
+/// Types made by an expression need no debug information to be understood.
+fn shape(place: &Place) -> Shape {
+    match (&place.dwarf, &place.of) {
+        (Some(dwarf), of) => dwarf.shape(of),
+        (None, Type::Pointer(to)) => Shape::Pointer((**to).clone()),
+        (None, Type::Array(element, count)) => Shape::Array((**element).clone(), *count),
+        (None, Type::Integer(size, signed)) => {
+            Shape::Integer { size: u64::from(*size), signed: *signed, character: false, boolean: false }
+        }
+        (None, Type::Float(size)) => Shape::Float(u64::from(*size)),
+        (None, _) => Shape::Void,
+    }
+}
+
+fn size(dwarf: Option<&Dwarf>, of: &Type) -> Option<u64> {
+    match (dwarf, of) {
+        (Some(dwarf), of) => dwarf.size(of),
+        (None, Type::Pointer(_)) => Some(8),
+        (None, Type::Integer(size, _) | Type::Float(size)) => Some(u64::from(*size)),
+        (None, Type::Array(element, count)) => size(None, element)?.checked_mul(*count),
+        (None, _) => None,
+    }
+}
+
+fn type_name(dwarf: Option<&Dwarf>, of: &Type) -> String {
+    dwarf.map_or_else(|| "this type".into(), |dwarf| dwarf.type_name(of))
+}
+
+fn pointee(place: &Place) -> Result<Type, EvalError> {
+    match shape(place) {
+        Shape::Pointer(to) => Ok(to),
+        Shape::Array(element, _) => Ok(element),
+        // `*0x7f00` alone reads a pointer-sized word.
+        _ if matches!(place.at, Where::Value(_)) => Ok(Type::Integer(8, false)),
+        _ => Err(EvalError::Operator("* needs a pointer".into())),
+    }
+}

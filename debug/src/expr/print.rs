@@ -1,0 +1,121 @@
+//! Values by type, short.
+
+use crate::dwarf::{Dwarf, Shape, Type};
+
+/// Longest string, most elements and deepest nesting shown.
+const MOST_TEXT: usize = 80;
+const MOST_ELEMENTS: u64 = 16;
+const MOST_DEPTH: usize = 3;
+
+/// The value `bytes` of type `of`, as the debugger shows it. `symbol` names an address of code or data. A value
+/// with too few bytes is shown as the bytes it has.
+pub fn print(dwarf: &Dwarf, of: &Type, bytes: &[u8], symbol: &dyn Fn(u64) -> Option<String>) -> String {
+    show(dwarf, of, bytes, symbol, 0)
+}
+
+fn integer(bytes: &[u8], signed: bool) -> i128 {
+    let mut wide = [0; 16];
+    let size = bytes.len().min(16);
+    wide[..size].copy_from_slice(&bytes[..size]);
+    let value = u128::from_le_bytes(wide);
+    if signed && size > 0 && size < 16 && bytes[size - 1] & 0x80 != 0 {
+        (value | (u128::MAX << (size * 8))) as i128
+    } else {
+        value as i128
+    }
+}
+
+fn character(value: i128) -> String {
+    match u8::try_from(value & 0xff) {
+        Ok(byte) if (0x20..0x7f).contains(&byte) => format!("{value} '{}'", char::from(byte)),
+        _ => value.to_string(),
+    }
+}
+
+fn raw(bytes: &[u8]) -> String {
+    let shown: Vec<String> = bytes.iter().take(32).map(|byte| format!("{byte:02x}")).collect();
+    format!("{}{}", shown.join(" "), if bytes.len() > 32 { " ..." } else { "" })
+}
+
+fn show(
+    dwarf: &Dwarf,
+    of: &Type,
+    bytes: &[u8],
+    symbol: &dyn Fn(u64) -> Option<String>,
+    depth: usize,
+) -> String {
+    let shape = dwarf.shape(of);
+    if dwarf.size(of).is_some_and(|size| size > bytes.len() as u64) {
+        return raw(bytes);
+    }
+    match shape {
+        Shape::Void | Shape::Function | Shape::Other(_) => raw(bytes),
+        Shape::Integer { boolean: true, .. } => match bytes.first() {
+            Some(0) => "false".into(),
+            Some(1) => "true".into(),
+            _ => raw(bytes),
+        },
+        Shape::Integer { size: 1, signed, character: true, .. } => character(integer(&bytes[..1], signed)),
+        Shape::Integer { size, signed, .. } => integer(&bytes[..size as usize], signed).to_string(),
+        Shape::Float(4) => f32::from_le_bytes(bytes[..4].try_into().unwrap_or_default()).to_string(),
+        Shape::Float(8) => f64::from_le_bytes(bytes[..8].try_into().unwrap_or_default()).to_string(),
+        Shape::Float(_) => raw(bytes),
+        Shape::Pointer(_) => {
+            let address = integer(&bytes[..8], false) as u64;
+            match symbol(address) {
+                Some(name) if address != 0 => format!("{address:#x} <{name}>"),
+                _ => format!("{address:#x}"),
+            }
+        }
+        Shape::Enum(size, names) => {
+            let unsigned = integer(&bytes[..size as usize], false);
+            let signed = integer(&bytes[..size as usize], true);
+            let known = names.iter().find(|(value, _)| *value == unsigned || *value == signed);
+            known.map_or_else(|| signed.to_string(), |(_, name)| name.clone())
+        }
+        Shape::Array(element, count) => array(dwarf, &element, count, bytes, symbol, depth),
+        Shape::Struct(_) if depth >= MOST_DEPTH => "{...}".into(),
+        Shape::Struct(_) => {
+            let parts = dwarf.members(of).into_iter().take(MOST_ELEMENTS as usize).map(|member| {
+                let from = (member.offset as usize).min(bytes.len());
+                let value = match member.bits {
+                    Some((at, bits)) => bit_field(&bytes[from..], at, bits).to_string(),
+                    None => {
+                        let size = dwarf.size(&member.of).unwrap_or(0) as usize;
+                        let to = from.saturating_add(size).min(bytes.len());
+                        show(dwarf, &member.of, &bytes[from..to], symbol, depth + 1)
+                    }
+                };
+                if member.name.is_empty() { value } else { format!("{} = {value}", member.name) }
+            });
+            format!("{{{}}}", parts.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+fn bit_field(bytes: &[u8], at: u64, bits: u64) -> i128 {
+    let value = integer(&bytes[..bytes.len().min(16)], false) >> at.min(127);
+    if bits >= 127 { value } else { value & ((1 << bits) - 1) }
+}
+
+fn array(
+    dwarf: &Dwarf,
+    element: &Type,
+    count: u64,
+    bytes: &[u8],
+    symbol: &dyn Fn(u64) -> Option<String>,
+    depth: usize,
+) -> String {
+    let Some(size) = dwarf.size(element).filter(|size| *size > 0) else { return raw(bytes) };
+    if let Shape::Integer { size: 1, character: true, .. } = dwarf.shape(element) {
+        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
+        let text: String = bytes[..end.min(MOST_TEXT)].escape_ascii().to_string();
+        return format!("\"{text}\"{}", if end > MOST_TEXT { "..." } else { "" });
+    }
+    let shown = count.min(MOST_ELEMENTS);
+    let parts = (0..shown).filter_map(|i| {
+        let from = usize::try_from(i.checked_mul(size)?).ok()?;
+        Some(show(dwarf, element, bytes.get(from..from + size as usize)?, symbol, depth + 1))
+    });
+    format!("{{{}{}}}", parts.collect::<Vec<_>>().join(", "), if count > shown { ", ..." } else { "" })
+}
