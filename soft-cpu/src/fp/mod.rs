@@ -3,6 +3,17 @@
 //! The core decodes, computes addresses, translates, checks CR0/CR4 and alignment, reads and writes memory
 //! and general registers. What an instruction does to [`FpState`] is here, one function per instruction.
 
+mod crc32;
+mod lanes;
+mod save;
+mod sse_float;
+mod sse_imm;
+mod sse_int;
+mod sse_move;
+mod unmasked;
+
+use iced_x86::{Code, Instruction, OpKind, Register};
+
 use crate::state::CpuState;
 
 /// Floating-point and vector state, embedded in the CPU.
@@ -17,8 +28,9 @@ pub struct FpState {
     pub fcw: u16,
     /// Status word with TOP in bits 11..14.
     pub fsw: u16,
-    /// Full tag word, two bits per physical register.
-    pub ftw: u16,
+    /// Tags as FXSAVE has them: bit n is set if physical register n is not empty. The hardware keeps no more:
+    /// FNSTENV derives valid, zero and special from the contents.
+    pub tags: u8,
     /// MXCSR.
     pub mxcsr: u32,
 }
@@ -31,7 +43,7 @@ impl FpState {
             x87: state.x87,
             fcw: state.fcw,
             fsw: state.fsw,
-            ftw: state.ftw,
+            tags: save::abridged_tags(state.ftw),
             mxcsr: state.mxcsr,
         }
     }
@@ -42,7 +54,7 @@ impl FpState {
         state.x87 = self.x87;
         state.fcw = self.fcw;
         state.fsw = self.fsw;
-        state.ftw = self.ftw;
+        state.ftw = save::full_tags(self);
         state.mxcsr = self.mxcsr;
     }
 }
@@ -56,9 +68,9 @@ impl Default for FpState {
 /// Operands of one execution, filled by the core.
 #[derive(Debug)]
 pub struct FpOperands<'a> {
-    /// First operand's register number (XMM, MM, ST or GPR as encoded); 0 if it is not a register.
+    /// First operand's register number (XMM or MM as encoded), from [`registers`].
     pub dst: u8,
-    /// Second operand's register number; 0 if it is not a register.
+    /// Second operand's register number, from [`registers`].
     pub src: u8,
     /// Immediate byte, or 0.
     pub imm: u8,
@@ -73,6 +85,8 @@ pub struct FpOperands<'a> {
     pub mem: &'a mut [u8],
     /// Status flags of RFLAGS: in (FCMOVcc) and out (`sets_flags`: CF, PF, AF, ZF, SF, OF are taken from it).
     pub flags: u32,
+    /// Out, false before: the memory operand is not to be written (an x87 store with an unmasked exception).
+    pub skip_store: bool,
 }
 
 /// What the instruction does with its memory operand. `None` also when the memory form does not exist.
@@ -94,10 +108,12 @@ pub enum GprUse {
     In,
     /// The first operand, if it is a general register, becomes all 64 bits of `gpr_out` (zero-extended by `run`).
     Out,
+    /// CRC32: the source register, if it is one, whole in `gpr_in`, the first operand's register in `gpr2_in`;
+    /// all 64 bits of the latter become `gpr_out`.
+    InOut,
     /// AX becomes the low 16 bits of `gpr_out` (FNSTSW AX).
     OutAx,
-    /// PCMPESTRM: RAX in `gpr_in`, RDX in `gpr2_in`
-    ///  (`lookup` picks a 32- or 64-bit `run`).
+    /// PCMPESTRM: RAX in `gpr_in`, RDX in `gpr2_in`.
     Lengths,
     /// PCMPESTRI: as `Lengths`, and RCX becomes `gpr_out`.
     LengthsOutCx,
@@ -116,6 +132,8 @@ pub enum FpClass {
     Sse,
     /// FXSAVE and FXRSTOR: CR0.EM or CR0.TS: #NM.
     Fxsave,
+    /// None (CRC32).
+    General,
 }
 
 /// What an instruction raises. The state must then be as before it (but for exception flags in MXCSR/FSW).
@@ -157,12 +175,87 @@ pub struct FpInsn {
     pub checks_pending: bool,
 }
 
+impl FpInsn {
+    /// An instruction without memory operand, general register or flags.
+    const fn new(class: FpClass, run: FpRun) -> Self {
+        FpInsn {
+            run,
+            mem_len: 0,
+            mem_access: MemAccess::None,
+            align: 1,
+            gpr: GprUse::None,
+            sets_flags: false,
+            reads_flags: false,
+            class,
+            checks_pending: matches!(class, FpClass::X87 | FpClass::Mmx),
+        }
+    }
+
+    /// As [`FpInsn::new`], of class SSE.
+    const fn sse(run: FpRun) -> Self {
+        FpInsn::new(FpClass::Sse, run)
+    }
+
+    /// With a memory operand.
+    const fn mem(self, access: MemAccess, len: u16) -> Self {
+        FpInsn { mem_access: access, mem_len: len, ..self }
+    }
+
+    /// With a memory operand that is read.
+    const fn reads(self, len: u16) -> Self {
+        self.mem(MemAccess::Read, len)
+    }
+
+    /// With a memory operand that is written.
+    const fn writes(self, len: u16) -> Self {
+        self.mem(MemAccess::Write, len)
+    }
+
+    /// The memory operand must be aligned on 16 bytes.
+    const fn aligned(self) -> Self {
+        FpInsn { align: 16, ..self }
+    }
+
+    /// With a use of general registers.
+    const fn gpr(self, gpr: GprUse) -> Self {
+        FpInsn { gpr, ..self }
+    }
+
+    /// Sets the status flags.
+    const fn flags(self) -> Self {
+        FpInsn { sets_flags: true, ..self }
+    }
+}
+
 /// An unmasked x87 exception is pending (FSW.ES).
 pub fn x87_pending(state: &FpState) -> bool {
     state.fsw & 0x80 != 0
 }
 
+/// The values of [`FpOperands::dst`] and [`FpOperands::src`]: the XMM or MM numbers of the first two explicit
+/// operands, 0 where an operand is something else. MASKMOVQ and MASKMOVDQU: data and mask register.
+pub fn registers(insn: &Instruction) -> (u8, u8) {
+    let number = |operand: u32| -> u8 {
+        if operand >= insn.op_count() || insn.op_kind(operand) != OpKind::Register {
+            return 0;
+        }
+        let register: Register = insn.op_register(operand);
+        if register.is_xmm() || register.is_mm() { register.number() as u8 } else { 0 }
+    };
+    match insn.code() {
+        Code::Maskmovq_rDI_mm_mm | Code::Maskmovdqu_rDI_xmm_xmm => (number(1), number(2)),
+        _ => (number(0), number(1)),
+    }
+}
+
 /// The semantics of `insn`, or `None` if it is not an x87, MMX or SSE instruction of the model.
-pub fn lookup(_insn: &iced_x86::Instruction) -> Option<FpInsn> {
-    None
+pub fn lookup(insn: &Instruction) -> Option<FpInsn> {
+    let code = insn.code();
+    let mem = (0..insn.op_count()).any(|operand| insn.op_kind(operand) == OpKind::Memory);
+    sse_move::lookup(code, mem)
+        .or_else(|| sse_int::lookup(code, mem))
+        .or_else(|| sse_float::lookup(code, insn.immediate8()))
+        .or_else(|| sse_imm::lookup(code, insn.immediate8()))
+        .or_else(|| save::lookup(code))
+        .or_else(|| crc32::lookup(insn))
 }
