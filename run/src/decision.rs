@@ -1,0 +1,70 @@
+//! Decisions at places: how a schedule deviates from the run nobody disturbs.
+
+use rewind_platform::control::{self, DecisionEntry};
+use serde::{Deserialize, Serialize};
+
+/// Where a decision happens: named by the thread and that thread's own progress, so that taking one decision
+/// away does not rename the others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Place {
+    /// The thread's name: a hash of its place in the creation tree.
+    pub thread: u64,
+    /// Its own system call number.
+    pub syscall: u64,
+    /// Its commits to user mode since that system call was entered.
+    pub returns: u32,
+    /// User instructions retired after that commit; 0 = at the commit itself.
+    pub offset: u64,
+}
+
+/// What a decision does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Action {
+    /// The thread runs last until another user thread of the job has committed a step.
+    Preempt,
+    /// The thread sleeps this many nanoseconds of virtual time.
+    Stall(u64),
+    /// The next timer expiry is this many nanoseconds late.
+    LateTimer(u64),
+    /// The thread's rank becomes this (lower runs first).
+    Rank(u32),
+}
+
+/// One deviation a schedule makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Decision {
+    /// Where.
+    pub place: Place,
+    /// What.
+    pub action: Action,
+}
+
+impl Action {
+    /// Kind and argument as the decision table has them.
+    pub fn encode(self) -> (u16, u64) {
+        match self {
+            Action::Preempt => (control::DECISION_PREEMPT, 0),
+            Action::Stall(ns) => (control::DECISION_STALL, ns),
+            Action::LateTimer(ns) => (control::DECISION_LATE_TIMER, ns),
+            Action::Rank(rank) => (control::DECISION_RANK, u64::from(rank)),
+        }
+    }
+}
+
+impl Decision {
+    /// The armed entry of the decision table for a decision at a commit. For one with an instruction offset
+    /// the entry is the stop at its commit, from which the monitor goes on by instructions.
+    pub fn entry(&self) -> DecisionEntry {
+        let (kind, arg) =
+            if self.place.offset == 0 { self.action.encode() } else { (control::DECISION_STOP, 0) };
+        DecisionEntry {
+            thread: self.place.thread,
+            syscall: self.place.syscall,
+            returns: self.place.returns,
+            kind,
+            state: control::SLOT_ARMED,
+            arg,
+        }
+    }
+}

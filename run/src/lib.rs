@@ -1,0 +1,11 @@
+//! Runs: spec, trace, page store, keyframes, record, replay, seek, fork, export, import, gc.
+//!
+//! A run is a pure function of its spec. Nothing stored here depends on host time, map order or where the home
+//! is; `recording` files alone say how and on what a run was recorded.
+
+pub mod durable;
+pub mod envelope;
+pub mod store;
+
+#[cfg(test)]
+mod testing;

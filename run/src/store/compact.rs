@@ -1,0 +1,99 @@
+//! Getting rid of pages nothing names any more. Only with the home to oneself (see `home`).
+
+use std::os::unix::fs::FileExt;
+
+use super::{
+    PAGE_SIZE, PageError, PageHash, PageStore, durable, index,
+    packs::{self, Packs},
+    unpack,
+};
+
+/// What [`PageStore::compact`] did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Compacted {
+    /// Pages kept.
+    pub kept: u64,
+    /// Pages dropped because nothing names them, or because another pack has them too.
+    pub dropped: u64,
+    /// Pages dropped because their content does not match their name.
+    pub corrupt: u64,
+    /// Bytes given back to the disk.
+    pub freed: u64,
+}
+
+impl PageStore {
+    /// Rewrites the packs that hold pages which are not `live` (all of them with `verify`, which also reads and
+    /// checks every page). The caller holds the home alone. A process that dies in between leaves only copies
+    /// too many, which the next call removes.
+    pub fn compact(&self, live: &dyn Fn(PageHash) -> bool, verify: bool) -> Result<Compacted, PageError> {
+        let before = self.disk_bytes();
+        let mut done = Compacted::default();
+        let mut kept = std::collections::BTreeSet::new();
+        *self.lock() = Packs::new(&self.dir);
+        let numbers = packs::list(&self.dir);
+        // Newly written packs get numbers after all old ones, so an old pack is never appended to.
+        let mut fresh = Packs::new_after(&self.dir, numbers.last().copied().unwrap_or(0));
+        let mut old = Vec::new();
+        for number in numbers {
+            let scan = packs::scan_index(&self.dir, number, 0)?;
+            let entries = scan.map(|scan| scan.entries).unwrap_or_default();
+            let wanted = |hash: &PageHash, kept: &std::collections::BTreeSet<PageHash>| {
+                live(*hash) && !kept.contains(hash)
+            };
+            let all_wanted = !entries.is_empty() && entries.iter().all(|(hash, _)| wanted(hash, &kept));
+            if all_wanted && !verify {
+                kept.extend(entries.iter().map(|(hash, _)| *hash));
+                done.kept += entries.len() as u64;
+                continue;
+            }
+            for (hash, at) in entries {
+                if !wanted(&hash, &kept) {
+                    done.dropped += 1;
+                    continue;
+                }
+                let mut stored = [0; PAGE_SIZE];
+                let stored = &mut stored[..at.len as usize];
+                let mut page = [0; PAGE_SIZE];
+                let read = fresh.file(number)?.read_exact_at(stored, at.offset);
+                if read.is_err() || unpack(stored, &mut page).is_err() || PageHash::of(&page) != hash {
+                    done.corrupt += 1;
+                    continue;
+                }
+                fresh.append(hash, &page)?;
+                kept.insert(hash);
+                done.kept += 1;
+            }
+            old.push(number);
+        }
+        fresh.sync()?;
+        drop(fresh);
+        for number in old {
+            // The index first: a pack without one holds nothing as far as anyone can see.
+            durable::remove_file(&packs::index_path(&self.dir, number))?;
+            durable::remove_file(&packs::pack_path(&self.dir, number))?;
+        }
+        self.remove_orphans()?;
+        done.freed = before.saturating_sub(self.disk_bytes());
+        Ok(done)
+    }
+
+    /// Indexes whose pack is gone, and packs with nothing but a header.
+    fn remove_orphans(&self) -> Result<(), PageError> {
+        let numbers = packs::list(&self.dir);
+        for entry in std::fs::read_dir(&self.dir).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_suffix(".idx")?.parse().ok());
+            if number.is_some_and(|number: u32| !numbers.contains(&number)) {
+                durable::remove_file(&entry.path())?;
+            }
+        }
+        for number in numbers {
+            let path = packs::pack_path(&self.dir, number);
+            if std::fs::metadata(&path).is_ok_and(|meta| meta.len() <= index::HEADER) {
+                durable::remove_file(&packs::index_path(&self.dir, number))?;
+                durable::remove_file(&path)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,331 @@
+//! The packs on disk: their index in memory, the one this process writes, reading back.
+
+use std::{
+    collections::BTreeMap,
+    fs::{File, TryLockError},
+    io::{self, Read},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{
+    PAGE_SIZE, PageError, PageHash,
+    index::{self, ENTRY, HEADER, Location},
+};
+use crate::durable::{self, Appender};
+
+/// A pack that has reached this many bytes is closed.
+const PACK_LIMIT: u64 = 1 << 30;
+/// Appends are gathered to this many bytes.
+const GATHER: usize = 1 << 20;
+
+#[expect(clippy::disallowed_types, reason = "looked up by key only, never iterated: order cannot leak")]
+type PageMap = std::collections::HashMap<PageHash, Location>;
+
+pub(super) struct Packs {
+    dir: PathBuf,
+    known: PageMap,
+    /// Bytes of each index read so far.
+    seen: BTreeMap<u32, u64>,
+    files: BTreeMap<u32, Arc<File>>,
+    loaded: bool,
+    writer: Option<Writer>,
+    /// Packs up to this number are not written to.
+    closed: u32,
+}
+
+struct Writer {
+    number: u32,
+    pack: Appender,
+    index: Appender,
+    gathered: Vec<u8>,
+    entries: Vec<u8>,
+    compressor: zstd::bulk::Compressor<'static>,
+}
+
+pub(super) fn pack_path(dir: &Path, number: u32) -> PathBuf {
+    dir.join(format!("{number:06}.pack"))
+}
+
+pub(super) fn index_path(dir: &Path, number: u32) -> PathBuf {
+    dir.join(format!("{number:06}.idx"))
+}
+
+/// Numbers of the packs that have a pack file, ascending.
+pub(super) fn list(dir: &Path) -> Vec<u32> {
+    let mut numbers: Vec<u32> = std::fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.strip_suffix(".pack")?.parse().ok())
+        .collect();
+    numbers.sort_unstable();
+    numbers
+}
+
+impl Packs {
+    pub(super) fn new(dir: &Path) -> Self {
+        Self::new_after(dir, 0)
+    }
+
+    /// As `new`, but packs up to number `closed` are left as they are.
+    pub(super) fn new_after(dir: &Path, closed: u32) -> Self {
+        Packs {
+            dir: dir.to_owned(),
+            known: PageMap::new(),
+            seen: BTreeMap::new(),
+            files: BTreeMap::new(),
+            loaded: false,
+            writer: None,
+            closed,
+        }
+    }
+
+    pub(super) fn find(&self, hash: PageHash) -> Option<Location> {
+        self.known.get(&hash).copied()
+    }
+
+    pub(super) fn load_once(&mut self) -> Result<(), PageError> {
+        if self.loaded { Ok(()) } else { self.load() }
+    }
+
+    /// Reads what the indexes have gained since last time.
+    pub(super) fn load(&mut self) -> Result<(), PageError> {
+        for number in list(&self.dir) {
+            if self.writer.as_ref().is_none_or(|writer| writer.number != number) {
+                self.load_index(number)?;
+            }
+        }
+        self.loaded = true;
+        Ok(())
+    }
+
+    fn load_index(&mut self, number: u32) -> Result<u64, PageError> {
+        let from = self.seen.get(&number).copied().unwrap_or(0);
+        let Some(scan) = scan_index(&self.dir, number, from)? else { return Ok(from) };
+        for (hash, at) in scan.entries {
+            self.known.entry(hash).or_insert(at);
+        }
+        self.seen.insert(number, scan.valid);
+        Ok(scan.valid)
+    }
+
+    pub(super) fn file(&mut self, number: u32) -> Result<Arc<File>, PageError> {
+        if let Some(file) = self.files.get(&number) {
+            return Ok(file.clone());
+        }
+        let path = pack_path(&self.dir, number);
+        let io = |source| PageError::Io { path: path.clone(), source };
+        let file = File::open(&path).map_err(io)?;
+        let mut header = [0; HEADER as usize];
+        file.read_exact_at(&mut header, 0).map_err(io)?;
+        check_header(&header, index::PACK_MAGIC, number, &path)?;
+        Ok(self.files.entry(number).or_insert(Arc::new(file)).clone())
+    }
+
+    /// Copies a page that is still gathered in memory; false if it is in the file.
+    pub(super) fn read_pending(&self, at: Location, out: &mut [u8]) -> bool {
+        let Some(writer) = self.writer.as_ref().filter(|writer| writer.number == at.pack) else {
+            return false;
+        };
+        let Some(start) = at.offset.checked_sub(writer.pack.len()) else { return false };
+        let start = start as usize;
+        out.copy_from_slice(&writer.gathered[start..start + out.len()]);
+        true
+    }
+
+    pub(super) fn append(&mut self, hash: PageHash, page: &[u8; PAGE_SIZE]) -> Result<(), PageError> {
+        if self.writer.as_ref().is_some_and(|w| w.pack.len() + w.gathered.len() as u64 >= PACK_LIMIT) {
+            self.sync()?;
+            self.writer = None;
+        }
+        let mut writer = match self.writer.take() {
+            Some(writer) => writer,
+            None => self.open_writer()?,
+        };
+        let added = writer.add(hash, page);
+        self.writer = Some(writer);
+        self.known.insert(hash, added?);
+        if self.writer.as_ref().is_some_and(|w| w.gathered.len() >= GATHER) {
+            self.flush()?;
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), PageError> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        if let Err(error) = writer.flush() {
+            self.forget_unwritten();
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    pub(super) fn sync(&mut self) -> Result<(), PageError> {
+        let Some(writer) = &mut self.writer else { return Ok(()) };
+        if let Err(error) = writer.sync() {
+            self.forget_unwritten();
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// After a failed write nothing of this writer is trusted: drop it and read the indexes again.
+    fn forget_unwritten(&mut self) {
+        self.writer = None;
+        self.known.clear();
+        self.seen.clear();
+        self.files.clear();
+        self.loaded = false;
+    }
+
+    /// Locks a pack that is neither full nor another process's, newest first, or starts a new one.
+    fn open_writer(&mut self) -> Result<Writer, PageError> {
+        durable::create_dir(&self.dir)?;
+        let numbers = list(&self.dir);
+        let closed = self.closed;
+        for &number in numbers.iter().rev().take_while(|number| **number > closed).take(16) {
+            let small = std::fs::metadata(pack_path(&self.dir, number)).is_ok_and(|m| m.len() < PACK_LIMIT);
+            if small && let Some(writer) = self.lock_pack(number)? {
+                return Ok(writer);
+            }
+        }
+        let mut number = numbers.last().copied().unwrap_or(0).max(self.closed) + 1;
+        loop {
+            // Two processes may choose one number: only one gets the lock, the other takes the next.
+            if let Some(writer) = self.lock_pack(number)? {
+                return Ok(writer);
+            }
+            number += 1;
+        }
+    }
+
+    fn lock_pack(&mut self, number: u32) -> Result<Option<Writer>, PageError> {
+        let path = pack_path(&self.dir, number);
+        let io = |source| PageError::Io { path: path.clone(), source };
+        let mut pack = Appender::open(&path, None)?;
+        match pack.file().try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(source)) => return Err(io(source)),
+        }
+        // `gc` may have removed the file between opening and locking.
+        if !path.exists() {
+            return Ok(None);
+        }
+        let valid = self.load_index(number)?;
+        let end = if valid == 0 { 0 } else { index_end(&self.dir, number)? };
+        pack.truncate(end)?;
+        let mut index = Appender::open(&index_path(&self.dir, number), Some(valid))?;
+        if pack.is_empty() {
+            pack.append(&index::header(index::PACK_MAGIC, number))?;
+            pack.sync()?;
+        }
+        if index.is_empty() {
+            index.append(&index::header(index::INDEX_MAGIC, number))?;
+        }
+        self.files.remove(&number);
+        let compressor = zstd::bulk::Compressor::new(1).map_err(io)?;
+        Ok(Some(Writer { number, pack, index, gathered: Vec::new(), entries: Vec::new(), compressor }))
+    }
+}
+
+impl Writer {
+    fn add(&mut self, hash: PageHash, page: &[u8; PAGE_SIZE]) -> Result<Location, PageError> {
+        let mut buffer = [0; PAGE_SIZE];
+        // A page that does not get smaller does not fit the buffer, and is stored as it is.
+        let stored = match self.compressor.compress_to_buffer(page, &mut buffer[..PAGE_SIZE - 1]) {
+            Ok(len) => &buffer[..len],
+            Err(_) => &page[..],
+        };
+        let offset = self.pack.len() + self.gathered.len() as u64;
+        let at = Location { pack: self.number, offset, len: stored.len() as u32 };
+        self.gathered.extend_from_slice(stored);
+        self.entries.extend_from_slice(&index::encode(hash, at));
+        Ok(at)
+    }
+
+    fn flush(&mut self) -> Result<(), PageError> {
+        if !self.gathered.is_empty() {
+            self.pack.append(&self.gathered)?;
+            self.gathered.clear();
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), PageError> {
+        if self.entries.is_empty() {
+            return Ok(());
+        }
+        self.flush()?;
+        self.pack.sync()?;
+        self.index.append(&self.entries)?;
+        self.entries.clear();
+        self.index.sync()?;
+        Ok(())
+    }
+}
+
+pub(super) struct Scan {
+    /// Whole entries that point inside the pack, in file order.
+    pub(super) entries: Vec<(PageHash, Location)>,
+    /// Bytes of the index up to and with the last of them.
+    pub(super) valid: u64,
+}
+
+/// Reads an index from byte `from` on; `None` if there is nothing there.
+pub(super) fn scan_index(dir: &Path, number: u32, from: u64) -> Result<Option<Scan>, PageError> {
+    let path = index_path(dir, number);
+    let io = |source| PageError::Io { path: path.clone(), source };
+    let mut file = match File::open(&path) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(io(source)),
+    };
+    if file.metadata().map_err(io)?.len() <= from.max(HEADER - 1) {
+        return Ok(None);
+    }
+    let mut header = [0; HEADER as usize];
+    file.read_exact(&mut header).map_err(io)?;
+    check_header(&header, index::INDEX_MAGIC, number, &path)?;
+    let from = from.max(HEADER);
+    let pack_len = std::fs::metadata(pack_path(dir, number)).map_or(0, |meta| meta.len());
+    io::Seek::seek(&mut file, io::SeekFrom::Start(from)).map_err(io)?;
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(io)?;
+    let mut scan = Scan { entries: Vec::with_capacity(bytes.len() / ENTRY), valid: from };
+    let (entries, _torn) = bytes.as_chunks::<ENTRY>();
+    for (i, entry) in entries.iter().enumerate() {
+        let inside = |at: &Location| {
+            (1..=PAGE_SIZE as u32).contains(&at.len)
+                && at.offset >= HEADER
+                && at.offset.checked_add(u64::from(at.len)).is_some_and(|end| end <= pack_len)
+        };
+        // A damaged entry between whole ones costs only its own page.
+        if let Some((hash, at)) = index::decode(entry, number).filter(|(_, at)| inside(at)) {
+            scan.entries.push((hash, at));
+            scan.valid = from + (i as u64 + 1) * ENTRY as u64;
+        }
+    }
+    Ok(Some(scan))
+}
+
+/// Where the data that an index knows of ends in its pack.
+fn index_end(dir: &Path, number: u32) -> Result<u64, PageError> {
+    let scan = scan_index(dir, number, 0)?;
+    let end = |scan: Scan| scan.entries.iter().map(|(_, at)| at.offset + u64::from(at.len)).max();
+    Ok(scan.and_then(end).unwrap_or(HEADER))
+}
+
+fn check_header(header: &[u8], magic: [u8; 8], number: u32, path: &Path) -> Result<(), PageError> {
+    let expected = index::header(magic, number);
+    if header == expected {
+        return Ok(());
+    }
+    if header[..8] == magic && header[12..] == expected[12..] {
+        let found = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+        return Err(PageError::Version { path: path.to_owned(), found, known: index::VERSION });
+    }
+    Err(PageError::Foreign { path: path.to_owned() })
+}

@@ -1,0 +1,206 @@
+use std::os::unix::fs::FileExt;
+
+use super::*;
+use crate::testing::{Scratch, child_env, in_child, kill_points};
+
+fn page(n: u64) -> [u8; PAGE_SIZE] {
+    // Half compressible, half noise.
+    let mut page = [n as u8; PAGE_SIZE];
+    let noise = blake3::hash(&n.to_le_bytes());
+    let mut reader = blake3::Hasher::new_keyed(noise.as_bytes()).finalize_xof();
+    reader.fill(&mut page[..(n as usize * 97) % PAGE_SIZE]);
+    page[0] = 1;
+    page
+}
+
+fn get(store: &PageStore, hash: PageHash) -> Result<[u8; PAGE_SIZE], PageError> {
+    let mut out = [0; PAGE_SIZE];
+    store.get(hash, &mut out).map(|()| out)
+}
+
+#[test]
+fn pages_come_back_and_are_stored_once() {
+    let dir = Scratch::new("store");
+    let store = PageStore::open(dir.path());
+    assert_eq!(store.put(&[0; PAGE_SIZE]).unwrap(), PageHash::ZERO);
+    assert_eq!(store.disk_bytes(), 0, "zero pages are never stored");
+    let hashes: Vec<_> = (0..200).map(|n| store.put(&page(n)).unwrap()).collect();
+    assert_eq!(get(&store, hashes[7]).unwrap(), page(7), "before sync");
+    store.sync().unwrap();
+    let size = store.disk_bytes();
+    hashes.iter().enumerate().for_each(|(n, h)| assert_eq!(store.put(&page(n as u64)).unwrap(), *h));
+    store.sync().unwrap();
+    assert_eq!(store.disk_bytes(), size, "deduplicated");
+    let again = PageStore::open(dir.path());
+    for (n, hash) in hashes.iter().enumerate() {
+        assert_eq!(get(&again, *hash).unwrap(), page(n as u64));
+    }
+    assert!(matches!(get(&again, PageHash([9; 32])), Err(PageError::Missing { .. })));
+}
+
+#[test]
+fn two_writers_use_two_packs_and_see_each_other() {
+    let dir = Scratch::new("store");
+    let (a, b) = (PageStore::open(dir.path()), PageStore::open(dir.path()));
+    let first = a.put(&page(1)).unwrap();
+    let second = b.put(&page(2)).unwrap();
+    a.sync().unwrap();
+    b.sync().unwrap();
+    assert_eq!(packs::list(dir.path()), [1, 2]);
+    assert_eq!(get(&a, second).unwrap(), page(2));
+    assert_eq!(get(&b, first).unwrap(), page(1));
+    drop((a, b));
+    let c = PageStore::open(dir.path());
+    c.put(&page(3)).unwrap();
+    c.sync().unwrap();
+    assert_eq!(packs::list(dir.path()), [1, 2], "a free pack is used again");
+}
+
+#[test]
+fn a_corrupt_page_is_an_error_and_verify_heals() {
+    let dir = Scratch::new("store");
+    let store = PageStore::open(dir.path());
+    let hashes: Vec<_> = (0..20).map(|n| store.put(&page(n)).unwrap()).collect();
+    store.sync().unwrap();
+    drop(store);
+    let scan = packs::scan_index(dir.path(), 1, 0).unwrap().unwrap();
+    let at = scan.entries[11].1;
+    let file = File::options().write(true).open(packs::pack_path(dir.path(), 1)).unwrap();
+    file.write_all_at(&[0xa5; 3], at.offset + u64::from(at.len) / 2).unwrap();
+    let store = PageStore::open(dir.path());
+    let error = get(&store, hashes[11]).unwrap_err();
+    assert!(matches!(error, PageError::Corrupt { .. }), "{error}");
+    assert!(error.to_string().contains("000001.pack"));
+    let done = store.compact(&|_| true, true).unwrap();
+    assert_eq!((done.kept, done.corrupt, done.dropped), (19, 1, 0));
+    assert!(matches!(get(&store, hashes[11]), Err(PageError::Missing { .. })));
+    store.put(&page(11)).unwrap();
+    store.sync().unwrap();
+    assert_eq!(get(&store, hashes[11]).unwrap(), page(11));
+    assert_eq!(get(&store, hashes[19]).unwrap(), page(19));
+}
+
+#[test]
+fn compact_keeps_what_lives() {
+    let dir = Scratch::new("store");
+    let store = PageStore::open(dir.path());
+    let hashes: Vec<_> = (0..100).map(|n| store.put(&page(n)).unwrap()).collect();
+    store.sync().unwrap();
+    let live: std::collections::BTreeSet<_> = hashes.iter().step_by(3).copied().collect();
+    let done = store.compact(&|hash| live.contains(&hash), false).unwrap();
+    assert_eq!((done.kept, done.dropped), (34, 66));
+    assert!(done.freed > 0);
+    for (n, hash) in hashes.iter().enumerate() {
+        assert_eq!(get(&store, *hash).ok(), live.contains(hash).then(|| page(n as u64)));
+    }
+    let second = store.compact(&|hash| live.contains(&hash), false).unwrap();
+    assert_eq!((second.kept, second.dropped, second.freed), (34, 0, 0));
+}
+
+#[test]
+fn a_torn_tail_is_dropped_wherever_it_is_torn() {
+    let dir = Scratch::new("store");
+    let store = PageStore::open(dir.path());
+    let first = store.put(&page(1)).unwrap();
+    store.sync().unwrap();
+    let (pack, idx) = (packs::pack_path(dir.path(), 1), packs::index_path(dir.path(), 1));
+    let whole = std::fs::metadata(&idx).unwrap().len();
+    let second = store.put(&page(2)).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    let (pack_bytes, idx_bytes) = (std::fs::read(&pack).unwrap(), std::fs::read(&idx).unwrap());
+    for cut in whole..idx_bytes.len() as u64 {
+        std::fs::write(&pack, &pack_bytes).unwrap();
+        std::fs::write(&idx, &idx_bytes[..cut as usize]).unwrap();
+        let store = PageStore::open(dir.path());
+        assert_eq!(get(&store, first).unwrap(), page(1));
+        assert!(matches!(get(&store, second), Err(PageError::Missing { .. })));
+        let third = store.put(&page(3)).unwrap();
+        store.put(&page(2)).unwrap();
+        store.sync().unwrap();
+        drop(store);
+        let store = PageStore::open(dir.path());
+        for (n, hash) in [(1, first), (2, second), (3, third)] {
+            assert_eq!(get(&store, hash).unwrap(), page(n), "cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn other_versions_and_strangers_are_refused_by_name() {
+    let dir = Scratch::new("store");
+    let store = PageStore::open(dir.path());
+    let hash = store.put(&page(1)).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    let idx = packs::index_path(dir.path(), 1);
+    let file = File::options().write(true).open(&idx).unwrap();
+    file.write_all_at(&[7], 8).unwrap();
+    let error = get(&PageStore::open(dir.path()), hash).unwrap_err();
+    assert!(error.to_string().contains("version 7"), "{error}");
+    file.write_all_at(b"X", 0).unwrap();
+    assert!(matches!(get(&PageStore::open(dir.path()), hash), Err(PageError::Foreign { .. })));
+}
+
+/// The work whose every write is a place to die: pages in several syncs, each sync noted in a file the parent
+/// reads, so that it knows what must still be there.
+#[test]
+fn child_puts_pages() {
+    let Some(dir) = child_env() else { return };
+    let store = PageStore::open(&dir.join("pages"));
+    for batch in 0..4u64 {
+        for n in 0..30 {
+            store.put(&page(batch * 30 + n)).unwrap();
+        }
+        store.sync().unwrap();
+        crate::testing::note(&dir, &format!("{batch}\n"));
+    }
+    let live = |hash: PageHash| (0..120).step_by(2).any(|n| PageHash::of(&page(n)) == hash);
+    store.compact(&live, false).unwrap();
+    crate::testing::note(&dir, "compacted\n");
+}
+
+#[test]
+fn dying_at_any_write_loses_nothing_that_was_synced() {
+    let points = kill_points("store::tests::child_puts_pages", |dir, notes| {
+        let store = PageStore::open(&dir.join("pages"));
+        let synced = notes.lines().filter(|line| line.parse::<u64>().is_ok()).count() as u64;
+        let compacted = synced == 4; // the compaction may have begun
+        for n in (0..synced * 30).step_by(if compacted { 2 } else { 1 }) {
+            assert_eq!(get(&store, PageHash::of(&page(n))).unwrap(), page(n), "page {n}");
+        }
+        // And the home goes on being usable.
+        for n in 0..120 {
+            store.put(&page(n)).unwrap();
+        }
+        store.sync().unwrap();
+        drop(store);
+        let store = PageStore::open(&dir.join("pages"));
+        (0..120).for_each(|n| assert_eq!(get(&store, PageHash::of(&page(n))).unwrap(), page(n)));
+        store.compact(&|_| true, true).unwrap();
+        (0..120).for_each(|n| assert_eq!(get(&store, PageHash::of(&page(n))).unwrap(), page(n)));
+    });
+    println!("page store: {points} write calls, each survived twice (before it and half-way through)");
+    assert!(points > 20);
+}
+
+#[test]
+fn a_full_disk_is_a_clear_error_and_loses_nothing() {
+    let Some(dir) = child_env() else {
+        return in_child("store::tests::a_full_disk_is_a_clear_error_and_loses_nothing");
+    };
+    let store = PageStore::open(&dir.join("pages"));
+    let first = store.put(&page(1)).unwrap();
+    store.sync().unwrap();
+    for at in 1..4 {
+        durable::fault::arm(durable::fault::Fault::NoSpace, at);
+        let error = store.put(&page(2)).and_then(|_| store.sync()).unwrap_err().to_string();
+        assert!(error.contains("No space left"), "{error}");
+        assert!(error.contains("rewind gc"), "{error}");
+        durable::fault::arm(durable::fault::Fault::NoSpace, u64::MAX >> 3);
+        assert_eq!(get(&store, first).unwrap(), page(1));
+    }
+    let second = store.put(&page(2)).unwrap();
+    store.sync().unwrap();
+    assert_eq!(get(&store, second).unwrap(), page(2));
+}
