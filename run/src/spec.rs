@@ -239,7 +239,7 @@ pub(crate) mod tests {
     /// Pinned: a change of the encoding must change [`FILE`]'s version and the key of [`Spec::hash`].
     #[test]
     fn the_encoding_is_pinned() {
-        assert_eq!(sample().id().to_string(), "PINNED");
+        assert_eq!(sample().id().to_string(), "c6cbcd33e8eaf868");
         assert_eq!(sample().command(), "/bin/sh -c 'echo '\\''hi'\\'''");
     }
 
