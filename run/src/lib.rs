@@ -6,8 +6,10 @@
 pub mod decision;
 pub mod durable;
 pub mod envelope;
+pub mod home;
 pub mod id;
 pub mod input;
+pub mod keyframe;
 pub mod outcome;
 pub mod spec;
 pub mod store;

@@ -15,7 +15,10 @@ impl Scratch {
     pub(crate) fn new(name: &str) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("rewind-test-{}-{n}-{name}", std::process::id()));
+        // In memory where that is possible: the tests that die at every write make thousands of fsyncs.
+        let shm = Path::new("/dev/shm");
+        let base = if shm.is_dir() { shm.to_owned() } else { std::env::temp_dir() };
+        let dir = base.join(format!("rewind-test-{}-{n}-{name}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         Scratch(dir)
     }

@@ -1,0 +1,255 @@
+use rewind_platform::record::{REC_OUTPUT, RecordHeader};
+
+use super::{run_dir::FinishError, run_dir::Finished, *};
+use crate::{
+    input::InputLog,
+    outcome::{End, Engine, Recording},
+    spec::tests::sample,
+    testing::{Scratch, child_env, in_child, kill_points, note},
+    trace::TraceWriter,
+};
+
+fn outcome(steps: u64, end: End) -> Outcome {
+    Outcome {
+        end,
+        steps,
+        virtual_ns: steps * 2000,
+        started: Some(3),
+        started_ns: 6000,
+        records: 1,
+        trace_hash: Content([5; 32]),
+        outputs: vec![],
+        missed: vec![],
+    }
+}
+
+fn recording() -> Recording {
+    Recording {
+        version: "0".into(),
+        engine: Engine::Soft,
+        wall_ms: 5,
+        first_event_ms: None,
+        parent: None,
+        boot: None,
+        source: String::new(),
+    }
+}
+
+fn write_trace(run: &OpenRun, text: &[u8]) {
+    let mut writer = TraceWriter::create(&run.dir().path().join("trace")).unwrap();
+    let header = RecordHeader {
+        len: 0,
+        kind: REC_OUTPUT,
+        flags: 0,
+        step: 9,
+        now: 1,
+        thread: 1,
+        tid: 1,
+        pid: 1,
+        payload_len: 0,
+        aux: 1,
+    };
+    writer.add(&header, text).unwrap();
+    writer.sync().unwrap();
+}
+
+fn record(home: &Home, outcome: &Outcome) -> Result<Finished, FinishError> {
+    let run = home.begin(&sample()).unwrap();
+    write_trace(&run, b"hello");
+    run.finish(&InputLog::default(), outcome, &recording())
+}
+
+#[test]
+fn a_run_is_found_and_not_made_twice() {
+    let dir = Scratch::new("home");
+    let home = Home::open(dir.path()).unwrap();
+    assert!(home.finished(&sample()).is_none());
+    let done = outcome(10, End::Exited(0));
+    assert!(matches!(record(&home, &done), Ok(Finished::New(_))));
+    let (run, found) = home.finished(&sample()).unwrap();
+    assert_eq!((run.id(), found), (sample().id(), done.clone()));
+    assert_eq!(run.trace().unwrap().records(), 1);
+    drop(run);
+    assert!(matches!(record(&home, &done), Ok(Finished::Same(_))));
+    assert!(home.open_runs().is_empty());
+    let error = record(&home, &outcome(11, End::Exited(0))).unwrap_err();
+    assert!(error.to_string().contains("must never"), "{error}");
+    assert_eq!(home.open_runs().len(), 1, "the different one is kept for diff");
+}
+
+#[test]
+fn a_run_that_was_stopped_is_replaced() {
+    let dir = Scratch::new("home");
+    let home = Home::open(dir.path()).unwrap();
+    record(&home, &outcome(4, End::TimedOut)).unwrap();
+    assert!(home.finished(&sample()).is_none());
+    assert_eq!(home.runs(), [sample().id()], "but it can be looked at");
+    assert!(matches!(record(&home, &outcome(10, End::Exited(0))), Ok(Finished::Replaced(_))));
+    assert!(home.finished(&sample()).is_some());
+}
+
+#[test]
+fn outside_input_is_part_of_the_id() {
+    let dir = Scratch::new("home");
+    let home = Home::open(dir.path()).unwrap();
+    let run = home.begin(&sample()).unwrap();
+    let mut inputs = InputLog::default();
+    let page = home.pages().put(&[3; 4096]).unwrap();
+    home.pages().sync().unwrap();
+    inputs.blocks.entry(0).or_default().insert(17, page);
+    let Finished::New(dir) = run.finish(&inputs, &outcome(1, End::Exited(0)), &recording()).unwrap() else {
+        panic!("not new");
+    };
+    assert_ne!(dir.id(), sample().id());
+    assert_eq!(dir.spec().unwrap().outside, Some(inputs.hash()));
+    assert_eq!(dir.spec().unwrap().closed(), sample());
+    assert_eq!(dir.inputs().unwrap(), inputs);
+}
+
+#[test]
+fn homes_of_other_versions_and_other_directories_are_refused() {
+    let dir = Scratch::new("home");
+    std::fs::write(dir.path().join("precious"), "x").unwrap();
+    assert!(matches!(Home::open(dir.path()), Err(HomeError::Foreign(_))));
+    std::fs::remove_file(dir.path().join("precious")).unwrap();
+    drop(Home::open(dir.path()).unwrap());
+    std::fs::write(dir.path().join("version"), "0\n").unwrap();
+    let error = Home::open(dir.path()).err().unwrap().to_string();
+    assert!(error.contains("version 0"), "{error}");
+}
+
+#[test]
+fn gc_needs_the_home_alone_and_rm_the_run() {
+    let dir = Scratch::new("home");
+    let (a, b) = (Home::open(dir.path()).unwrap(), Home::open(dir.path()).unwrap());
+    assert!(matches!(a.alone(|| ()), Err(HomeError::Busy(_))));
+    record(&b, &outcome(4, End::Exited(0))).unwrap();
+    let (one, two) = (a.run(sample().id()).unwrap(), b.run(sample().id()).unwrap());
+    assert!(matches!(one.remove(), Err(RunError::Busy(_))));
+    two.remove().unwrap();
+    assert!(a.runs().is_empty());
+    drop(b);
+    a.alone(|| ()).unwrap();
+    let run = a.begin(&sample()).unwrap();
+    assert!(a.run(run.dir().id()).unwrap().is_being_recorded());
+}
+
+#[test]
+fn a_read_only_home_can_be_read_and_says_so_when_written() {
+    // Root ignores permission bits, so the read-only mount is one that really is: a file where `open/` should be.
+    let dir = Scratch::new("home");
+    let home = Home::open(dir.path()).unwrap();
+    record(&home, &outcome(4, End::Exited(0))).unwrap();
+    std::fs::remove_dir_all(dir.path().join("open")).unwrap();
+    std::fs::write(dir.path().join("open"), "").unwrap();
+    assert!(home.finished(&sample()).is_some());
+    let error = home.begin(&sample()).unwrap_err().to_string();
+    assert!(error.contains("open"), "{error}");
+}
+
+#[test]
+fn child_records_a_run() {
+    let Some(dir) = child_env() else { return };
+    let home = Home::open(&dir.join("home")).unwrap();
+    for n in 0..3u64 {
+        let mut spec = sample();
+        spec.job.epoch = n as i64;
+        let run = home.begin(&spec).unwrap();
+        write_trace(&run, format!("run {n}").as_bytes());
+        let page = home.pages().put(&[n as u8 + 1; 4096]).unwrap();
+        home.pages().sync().unwrap();
+        let keyframe = crate::keyframe::Keyframe {
+            step: 9,
+            records: 1,
+            memory: 64 << 20,
+            base: crate::keyframe::Base::Full,
+            machine: vec![],
+            pages: vec![crate::keyframe::PageAt { page: 4, hash: page }],
+        };
+        let path = run.dir().keyframes().join(crate::keyframe::file_name(9));
+        crate::envelope::write(crate::keyframe::FILE, &path, &keyframe).unwrap();
+        run.finish(&InputLog::default(), &outcome(n, End::Exited(0)), &recording()).unwrap();
+        note(&dir, &format!("{n}\n"));
+    }
+    home.run({
+        let mut spec = sample();
+        spec.job.epoch = 2;
+        spec.id()
+    })
+    .unwrap()
+    .remove()
+    .unwrap();
+    note(&dir, "removed\n");
+}
+
+#[test]
+fn dying_at_any_write_of_a_recording_loses_no_finished_run() {
+    let points = kill_points("home::tests::child_records_a_run", |dir, notes| {
+        let home = Home::open(&dir.join("home")).unwrap();
+        let finished = notes.lines().filter(|line| line.parse::<u64>().is_ok()).count() as u64;
+        for id in home.runs() {
+            let run = home.run(id).unwrap();
+            let outcome = run.outcome().unwrap().expect("what is in runs/ is finished");
+            assert_eq!(run.spec().unwrap().job.epoch as u64, outcome.steps);
+            assert_eq!(run.trace().unwrap().iter().map(Result::unwrap).count(), 1);
+            let whole = crate::keyframe::whole(&run.keyframes(), "r", 9).unwrap();
+            whole.load::<()>("r", home.pages(), |_, _| Ok(())).unwrap();
+        }
+        let count = home.runs().len() as u64;
+        // Run 2 may be on its way out.
+        let least = if finished == 3 { 2 } else { finished };
+        assert!(count >= least && count <= finished + 1, "{count} runs, {finished} finished");
+        // Every open one can be looked at or is named as not being a run.
+        for id in home.open_runs() {
+            if let Ok(run) = home.run(id) {
+                assert!(!run.is_being_recorded());
+                let _ = run.trace();
+            }
+        }
+        // The same work goes through afterwards.
+        let mut spec = sample();
+        spec.job.epoch = 7;
+        let run = home.begin(&spec).unwrap();
+        write_trace(&run, b"after");
+        run.finish(&InputLog::default(), &outcome(7, End::Exited(0)), &recording()).unwrap();
+        assert!(home.finished(&spec).is_some());
+    });
+    println!("recording: {points} write calls, each survived twice (before it and half-way through)");
+    assert!(points > 30);
+}
+
+#[test]
+fn a_full_disk_while_recording_keeps_what_is_finished() {
+    let Some(dir) = child_env() else {
+        return in_child("home::tests::a_full_disk_while_recording_keeps_what_is_finished");
+    };
+    use crate::durable::fault::{Fault, arm};
+    let home = Home::open(&dir.join("home")).unwrap();
+    record(&home, &outcome(4, End::Exited(0))).unwrap();
+    let mut spec = sample();
+    spec.job.epoch = 9;
+    let mut failed = 0;
+    for at in 1..100 {
+        arm(Fault::NoSpace, at);
+        let result = (|| {
+            let run = home.begin(&spec)?;
+            run.finish(&InputLog::default(), &outcome(1, End::Exited(0)), &recording()).map_err(|error| {
+                match error {
+                    FinishError::Write(error) => RunError::Write(error),
+                    other => panic!("{other}"),
+                }
+            })
+        })();
+        arm(Fault::NoSpace, u64::MAX >> 3);
+        assert!(home.finished(&sample()).is_some());
+        match result {
+            Ok(_) => break,
+            Err(error) => {
+                assert!(error.to_string().contains("No space left"), "{error}");
+                failed += 1;
+            }
+        }
+    }
+    assert!(failed > 5, "{failed}");
+    assert!(home.finished(&spec).is_some());
+}
