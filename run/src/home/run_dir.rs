@@ -148,7 +148,7 @@ impl RunDir {
 
     /// Its trace.
     pub fn trace(&self) -> Result<TraceReader, RunError> {
-        TraceReader::open(&self.path.join("trace")).map_err(|source| RunError::Trace { id: self.id, source })
+        TraceReader::open(&self.path).map_err(|source| RunError::Trace { id: self.id, source })
     }
 
     /// Where its keyframes are.

@@ -36,7 +36,7 @@ fn recording() -> Recording {
 }
 
 fn write_trace(run: &OpenRun, text: &[u8]) {
-    let mut writer = TraceWriter::create(&run.dir().path().join("trace")).unwrap();
+    let mut writer = TraceWriter::create(run.dir().path()).unwrap();
     let header = RecordHeader {
         len: 0,
         kind: REC_OUTPUT,

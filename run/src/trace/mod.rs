@@ -12,7 +12,7 @@ mod read;
 mod write;
 
 pub use frame::{MAGIC, VERSION};
-pub use read::{Records, TraceError, TraceReader};
+pub use read::{Records, TraceError, TraceReader, prefix_path};
 pub use write::TraceWriter;
 
 /// One record, as kept: `header.len` counts header, payload and padding in the file, not in the guest's ring.

@@ -51,28 +51,64 @@ pub enum TraceError {
     },
 }
 
-/// A trace file, its frames known. Opening reads headers only.
+/// A trace, its frames known. Opening reads headers only.
 pub struct TraceReader {
-    file: File,
-    path: PathBuf,
-    pub(super) frames: Vec<Frame>,
+    files: Vec<(PathBuf, File)>,
+    pub(super) frames: Vec<Placed>,
     torn: bool,
 }
 
+/// A frame and the file it is in. A fork's own file cuts its parent's short, so `frame.records` may be less
+/// than the file's frame holds.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placed {
+    pub(super) file: usize,
+    pub(super) frame: Frame,
+    /// Records of it that belong to this trace.
+    pub(super) records: u32,
+}
+
+impl Placed {
+    fn end(&self) -> u64 {
+        self.frame.first_record + u64::from(self.records)
+    }
+}
+
+/// Where the trace of the run in `dir` that a fork of it begins with is kept: `trace.0`, `trace.1`, ... hold the
+/// parent's files (hard links), `trace` the run's own records.
+pub fn prefix_path(dir: &Path, n: usize) -> PathBuf {
+    dir.join(format!("trace.{n}"))
+}
+
 impl TraceReader {
-    /// Opens the trace at `path`. A torn tail (a recorder that died) is dropped.
-    pub fn open(path: &Path) -> Result<Self, TraceError> {
+    /// Opens the trace of the run in `dir`. A torn tail (a recorder that died) is dropped.
+    pub fn open(dir: &Path) -> Result<Self, TraceError> {
+        let mut reader = TraceReader { files: Vec::new(), frames: Vec::new(), torn: false };
+        loop {
+            let path = prefix_path(dir, reader.files.len());
+            if !path.exists() {
+                break;
+            }
+            reader.add_file(&path)?;
+        }
+        reader.add_file(&dir.join("trace"))?;
+        Ok(reader)
+    }
+
+    fn add_file(&mut self, path: &Path) -> Result<(), TraceError> {
         let io = |source| TraceError::Io { path: path.to_owned(), source };
         let file = File::open(path).map_err(io)?;
         let len = file.metadata().map_err(io)?.len();
-        let mut reader = TraceReader { file, path: path.to_owned(), frames: Vec::new(), torn: false };
+        let number = self.files.len();
+        self.files.push((path.to_owned(), file));
+        self.torn = false;
         if len < FILE_HEADER {
             // Died before the header was out: an empty trace.
-            reader.torn = true;
-            return Ok(reader);
+            self.torn = true;
+            return Ok(());
         }
         let mut header = [0; FILE_HEADER as usize];
-        reader.file.read_exact_at(&mut header, 0).map_err(io)?;
+        self.read_at(number, &mut header, 0)?;
         if header[..8] != frame::MAGIC {
             return Err(TraceError::Foreign(path.to_owned()));
         }
@@ -80,31 +116,36 @@ impl TraceReader {
             let found = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
             return Err(TraceError::Version { path: path.to_owned(), found, known: frame::VERSION });
         }
-        reader.find_frames(len)?;
-        Ok(reader)
+        self.find_frames(number, len)
     }
 
-    fn find_frames(&mut self, len: u64) -> Result<(), TraceError> {
+    fn find_frames(&mut self, number: usize, len: u64) -> Result<(), TraceError> {
         let mut at = FILE_HEADER;
+        let mut first = true;
         while at < len {
             let mut header = [0; FRAME_HEADER];
             if len - at < FRAME_HEADER as u64 {
                 self.torn = true;
                 break;
             }
-            self.read_at(&mut header, at)?;
-            let expected = self.records();
-            let frame =
-                Frame::decode(at, &header).filter(|f| f.body().end <= len && f.first_record == expected);
-            let Some(frame) = frame else {
+            self.read_at(number, &mut header, at)?;
+            let Some(frame) = Frame::decode(at, &header).filter(|f| f.body().end <= len) else {
                 self.torn = true;
                 break;
             };
+            if first {
+                self.cut(frame.first_record);
+                first = false;
+            }
+            if frame.first_record != self.records() {
+                self.torn = true;
+                break;
+            }
             at = frame.body().end;
-            self.frames.push(frame);
+            self.frames.push(Placed { file: number, frame, records: frame.records });
         }
         // Only the last frame can be torn inside (its length is right, its bytes are not): check it now.
-        if let Some(&last) = self.frames.last()
+        if let Some(&last) = self.frames.last().filter(|last| last.file == number)
             && !self.check(&last)?
         {
             self.frames.pop();
@@ -113,19 +154,33 @@ impl TraceReader {
         Ok(())
     }
 
-    fn check(&self, frame: &Frame) -> Result<bool, TraceError> {
-        let mut stored = vec![0; frame.stored as usize];
-        self.read_at(&mut stored, frame.body().start)?;
-        Ok(frame.checksum(&stored) == frame.check)
+    /// Forgets all records from number `from` on.
+    fn cut(&mut self, from: u64) {
+        self.frames.retain(|placed| placed.frame.first_record < from);
+        if let Some(last) = self.frames.last_mut() {
+            last.records = last.records.min((from - last.frame.first_record) as u32);
+        }
     }
 
-    fn read_at(&self, out: &mut [u8], at: u64) -> Result<(), TraceError> {
-        self.file.read_exact_at(out, at).map_err(|source| TraceError::Io { path: self.path.clone(), source })
+    fn check(&self, placed: &Placed) -> Result<bool, TraceError> {
+        let mut stored = vec![0; placed.frame.stored as usize];
+        self.read_at(placed.file, &mut stored, placed.frame.body().start)?;
+        Ok(placed.frame.checksum(&stored) == placed.frame.check)
+    }
+
+    fn read_at(&self, number: usize, out: &mut [u8], at: u64) -> Result<(), TraceError> {
+        let (path, file) = &self.files[number];
+        file.read_exact_at(out, at).map_err(|source| TraceError::Io { path: path.clone(), source })
+    }
+
+    /// The files it is in, in order, with the run's own last.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        self.files.iter().map(|(path, _)| path.as_path())
     }
 
     /// Records in whole frames.
     pub fn records(&self) -> u64 {
-        self.frames.last().map_or(0, |frame| frame.first_record + u64::from(frame.records))
+        self.frames.last().map_or(0, Placed::end)
     }
 
     /// Was a torn tail dropped?
@@ -135,7 +190,7 @@ impl TraceReader {
 
     /// Step of the last record.
     pub fn last_step(&self) -> u64 {
-        self.frames.last().map_or(0, |frame| frame.steps.1)
+        self.frames.last().map_or(0, |placed| placed.frame.steps.1)
     }
 
     /// All records.
@@ -145,21 +200,26 @@ impl TraceReader {
 
     /// Records from number `first` on.
     pub fn from_record(&self, first: u64) -> Records<'_> {
-        let frame = self.frames.partition_point(|f| f.first_record + u64::from(f.records) <= first);
-        let skip = self.frames.get(frame).map_or(0, |f| first.saturating_sub(f.first_record));
-        Records { trace: self, frame, bytes: Vec::new(), at: 0, skip, below: 0, failed: false }
+        let frame = self.frames.partition_point(|placed| placed.end() <= first);
+        let skip = self.frames.get(frame).map_or(0, |placed| first.saturating_sub(placed.frame.first_record));
+        Records { trace: self, frame, bytes: Vec::new(), at: 0, left: 0, skip, below: 0, failed: false }
     }
 
     /// Records whose step is at least `step`.
     pub fn from_step(&self, step: u64) -> Records<'_> {
-        let frame = self.frames.partition_point(|f| f.steps.1 < step);
-        Records { trace: self, frame, bytes: Vec::new(), at: 0, skip: 0, below: step, failed: false }
+        let frame = self.frames.partition_point(|placed| placed.frame.steps.1 < step);
+        Records { trace: self, frame, bytes: Vec::new(), at: 0, left: 0, skip: 0, below: step, failed: false }
     }
 
-    fn load(&self, frame: &Frame) -> Result<Vec<u8>, TraceError> {
-        let damaged = |what| TraceError::Damaged { path: self.path.clone(), at: frame.at, what };
+    fn damaged(&self, placed: &Placed, what: &'static str) -> TraceError {
+        TraceError::Damaged { path: self.files[placed.file].0.clone(), at: placed.frame.at, what }
+    }
+
+    fn load(&self, placed: &Placed) -> Result<Vec<u8>, TraceError> {
+        let damaged = |what| self.damaged(placed, what);
+        let frame = &placed.frame;
         let mut stored = vec![0; frame.stored as usize];
-        self.read_at(&mut stored, frame.body().start)?;
+        self.read_at(placed.file, &mut stored, frame.body().start)?;
         if frame.checksum(&stored) != frame.check {
             return Err(damaged("its checksum does not match"));
         }
@@ -178,6 +238,8 @@ pub struct Records<'a> {
     frame: usize,
     bytes: Vec<u8>,
     at: usize,
+    /// Records of the loaded frame not yet given.
+    left: u32,
     skip: u64,
     below: u64,
     failed: bool,
@@ -186,17 +248,17 @@ pub struct Records<'a> {
 impl Records<'_> {
     fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
         loop {
-            if self.at == self.bytes.len() {
+            if self.left == 0 {
                 let Some(frame) = self.trace.frames.get(self.frame) else { return Ok(None) };
                 self.bytes = self.trace.load(frame)?;
                 self.at = 0;
+                self.left = frame.records;
                 self.frame += 1;
+                continue;
             }
-            let damaged = || TraceError::Damaged {
-                path: self.trace.path.clone(),
-                at: self.trace.frames[self.frame - 1].at,
-                what: "a record's length is wrong",
-            };
+            self.left -= 1;
+            let damaged =
+                || self.trace.damaged(&self.trace.frames[self.frame - 1], "a record's length is wrong");
             let rest = &self.bytes[self.at..];
             let header = rest.get(..RECORD_HEADER).ok_or_else(damaged)?;
             let header: RecordHeader = bytemuck::pod_read_unaligned(header);

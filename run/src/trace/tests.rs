@@ -22,8 +22,8 @@ fn record(n: u64) -> Record {
     Record::new(&header, &payload)
 }
 
-fn write(path: &std::path::Path, count: u64) -> Content {
-    let mut writer = TraceWriter::create(path).unwrap();
+fn write(dir: &std::path::Path, count: u64) -> Content {
+    let mut writer = TraceWriter::create(dir).unwrap();
     for n in 0..count {
         let record = record(n);
         writer.add(&record.header, &record.payload).unwrap();
@@ -38,9 +38,8 @@ fn write(path: &std::path::Path, count: u64) -> Content {
 #[test]
 fn records_come_back_and_are_found_by_step_and_number() {
     let dir = Scratch::new("trace");
-    let path = dir.path().join("trace");
-    write(&path, 5000);
-    let trace = TraceReader::open(&path).unwrap();
+    write(dir.path(), 5000);
+    let trace = TraceReader::open(dir.path()).unwrap();
     assert_eq!((trace.records(), trace.torn(), trace.last_step()), (5000, false, 2499));
     let all: Vec<_> = trace.iter().map(Result::unwrap).collect();
     assert_eq!(all, (0..5000).map(record).collect::<Vec<_>>());
@@ -73,14 +72,14 @@ fn the_hash_does_not_see_padding_but_sees_the_rest() {
 fn a_torn_tail_is_dropped_and_damage_inside_is_named() {
     let dir = Scratch::new("trace");
     let path = dir.path().join("trace");
-    write(&path, 1500);
+    write(dir.path(), 1500);
     let whole = std::fs::read(&path).unwrap();
-    let frames = TraceReader::open(&path).unwrap().frames.clone();
+    let frames: Vec<_> = TraceReader::open(dir.path()).unwrap().frames.iter().map(|p| p.frame).collect();
     assert!(frames.len() > 2);
     let last = frames[frames.len() - 1];
     for cut in (0..whole.len()).step_by(61).chain([last.at as usize + 1, whole.len() - 1]) {
         std::fs::write(&path, &whole[..cut]).unwrap();
-        let trace = TraceReader::open(&path).unwrap();
+        let trace = TraceReader::open(dir.path()).unwrap();
         let got: Vec<_> = trace.iter().map(Result::unwrap).collect();
         assert_eq!(got, (0..trace.records()).map(record).collect::<Vec<_>>());
         assert!(trace.records() < 1500);
@@ -88,21 +87,54 @@ fn a_torn_tail_is_dropped_and_damage_inside_is_named() {
     let mut bad = whole.clone();
     bad[last.body().start as usize + 5] ^= 1;
     std::fs::write(&path, &bad).unwrap();
-    let trace = TraceReader::open(&path).unwrap();
+    let trace = TraceReader::open(dir.path()).unwrap();
     assert!(trace.torn() && trace.records() == last.first_record);
     let mut bad = whole;
     bad[frames[0].body().start as usize + 5] ^= 1;
     std::fs::write(&path, &bad).unwrap();
-    let trace = TraceReader::open(&path).unwrap();
+    let trace = TraceReader::open(dir.path()).unwrap();
     let error = trace.iter().find_map(Result::err).unwrap();
     assert!(matches!(error, TraceError::Damaged { at: FIRST, .. }), "{error}");
     const FIRST: u64 = frame::FILE_HEADER;
 }
 
 #[test]
+fn a_fork_shares_its_parents_records() {
+    let (parent, fork) = (Scratch::new("trace"), Scratch::new("trace"));
+    write(parent.path(), 3000);
+    std::fs::hard_link(parent.path().join("trace"), prefix_path(fork.path(), 0)).unwrap();
+    let mut hasher = TraceHasher::default();
+    (0..1234).map(record).for_each(|r| hasher.add(&r.header, &r.payload));
+    let mut writer = TraceWriter::create_after(fork.path(), 1234, hasher.clone()).unwrap();
+    let expected: Vec<_> = (0..1234).chain(5000..6000).map(record).collect();
+    for record in &expected[1234..] {
+        writer.add(&record.header, &record.payload).unwrap();
+        hasher.add(&record.header, &record.payload);
+    }
+    writer.sync().unwrap();
+    assert_eq!(writer.hash(), hasher.finish());
+    let trace = TraceReader::open(fork.path()).unwrap();
+    assert_eq!(trace.iter().map(Result::unwrap).collect::<Vec<_>>(), expected);
+    assert_eq!(trace.from_record(1233).next().unwrap().unwrap(), record(1233));
+    assert_eq!(trace.from_record(1234).next().unwrap().unwrap(), record(5000));
+    assert_eq!(trace.from_step(616).map(Result::unwrap).next(), Some(record(1232)));
+    // A fork of the fork, later.
+    let second = Scratch::new("trace");
+    for (n, file) in trace.files().enumerate() {
+        std::fs::hard_link(file, prefix_path(second.path(), n)).unwrap();
+    }
+    let mut writer = TraceWriter::create_after(second.path(), 1300, TraceHasher::default()).unwrap();
+    writer.add(&record(9).header, &record(9).payload).unwrap();
+    writer.sync().unwrap();
+    let got: Vec<_> = TraceReader::open(second.path()).unwrap().iter().map(Result::unwrap).collect();
+    assert_eq!(got.len(), 1301);
+    assert_eq!((&got[..1300], &got[1300]), (&expected[..1300], &record(9)));
+}
+
+#[test]
 fn child_writes_a_trace() {
     let Some(dir) = child_env() else { return };
-    let mut writer = TraceWriter::create(&dir.join("trace")).unwrap();
+    let mut writer = TraceWriter::create(&dir).unwrap();
     for n in 0..2000 {
         let record = record(n);
         writer.add(&record.header, &record.payload).unwrap();
@@ -117,7 +149,7 @@ fn child_writes_a_trace() {
 fn dying_at_any_write_loses_no_synced_record() {
     let points = kill_points("trace::tests::child_writes_a_trace", |dir, notes| {
         let synced = notes.lines().last().map_or(0, |line| line.parse::<u64>().unwrap());
-        let Ok(trace) = TraceReader::open(&dir.join("trace")) else {
+        let Ok(trace) = TraceReader::open(dir) else {
             assert_eq!(synced, 0);
             return;
         };

@@ -26,17 +26,23 @@ pub struct TraceWriter {
 }
 
 impl TraceWriter {
-    /// Begins the trace at `path`, dropping what was there.
-    pub fn create(path: &Path) -> Result<Self, WriteError> {
-        let mut file = Appender::open(path, Some(0))?;
+    /// Begins the trace of the run in `dir`, dropping what was there.
+    pub fn create(dir: &Path) -> Result<Self, WriteError> {
+        Self::create_after(dir, 0, TraceHasher::default())
+    }
+
+    /// Begins the own part of a fork's trace, after `records` records of its parent's with the hash state
+    /// `hasher`.
+    pub fn create_after(dir: &Path, records: u64, hasher: TraceHasher) -> Result<Self, WriteError> {
+        let mut file = Appender::open(&dir.join("trace"), Some(0))?;
         file.append(&frame::file_header())?;
         Ok(TraceWriter {
             file,
             gathered: Vec::with_capacity(FRAME_TARGET * 2),
             in_frame: 0,
             steps: (0, 0),
-            records: 0,
-            hasher: TraceHasher::default(),
+            records,
+            hasher,
             // Only fails without memory, as any allocation does.
             compressor: zstd::bulk::Compressor::new(1).expect("a zstd context"),
         })
@@ -92,12 +98,12 @@ impl TraceWriter {
         self.file.sync()
     }
 
-    /// Records added.
+    /// Records of the whole trace so far.
     pub fn records(&self) -> u64 {
         self.records
     }
 
-    /// Hash of the records added.
+    /// Hash of them.
     pub fn hash(&self) -> Content {
         self.hasher.finish()
     }
