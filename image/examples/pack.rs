@@ -1,17 +1,21 @@
-//! `pack DIR OUT`: writes the image of a directory, as `--root DIR` would serve it, to a file.
+//! `pack ROOT OUT`: writes the image that `--root ROOT` would serve to a file. Digests are kept in `$PACK_CACHE`, else
+//! in a directory beside OUT.
 
-use image::dir::{DirOptions, read_dir};
-use image::{TreeImage, write_image};
-use std::{error::Error, fs::File, path::Path};
+use image::dir::DirOptions;
+use image::{OpenOptions, open};
+use std::{error::Error, fs::File, path::Path, path::PathBuf};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let args: Vec<_> = std::env::args_os().skip(1).collect();
-    let [dir, out] = &args[..] else { return Err("usage: pack DIR OUT".into()) };
-    let (tree, left_out) = read_dir(Path::new(dir), DirOptions::default())?;
-    for one in left_out {
+    let [root, out] = &args[..] else { return Err("usage: pack ROOT OUT".into()) };
+    let cache =
+        std::env::var_os("PACK_CACHE").map_or_else(|| Path::new(out).with_extension("cache"), PathBuf::from);
+    let options = OpenOptions { cache: &cache, directory: DirOptions::default(), progress: &|_| () };
+    let opened = open(Path::new(root), &options)?;
+    for one in &opened.left_out {
         eprintln!("left out: {} ({})", String::from_utf8_lossy(&one.path), one.what);
     }
-    let mut image = TreeImage::new(tree, [0; 16])?;
-    write_image(&mut image, &File::create(out)?, &mut |_| ())?;
+    opened.write_to(&File::create(out)?, &mut |_| ())?;
+    println!("{} {:?}", opened.id, opened.kind);
     Ok(())
 }

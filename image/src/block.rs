@@ -1,10 +1,11 @@
 //! What the machine's block port serves, and the image made from a tree.
 
-use crate::content::Reader;
-use crate::format::{BLOCK, BLOCK_LEN};
+use crate::content::{Content, Reader};
+use crate::format::{BLOCK, BLOCK_LEN, Super};
 use crate::layout::{Layout, TooLarge, layout};
 use crate::tree::{Kind, Tree};
-use std::io;
+use std::os::unix::fs::FileExt;
+use std::{fs::File, io, sync::Arc};
 
 /// A read-only disk. Reads are whole sectors of 512 bytes inside [`BlockImage::len`].
 #[expect(clippy::len_without_is_empty, reason = "a disk is never empty")]
@@ -17,24 +18,47 @@ pub trait BlockImage: Send {
 }
 
 /// A tree as an EROFS image: metadata generated in memory, file data read from where it lies when it is asked for.
-#[derive(Debug)]
+/// A clone shares everything but the files it keeps open.
+#[derive(Clone, Debug)]
 pub struct TreeImage {
-    tree: Tree,
-    layout: Layout,
+    tree: Arc<Tree>,
+    layout: Arc<Layout>,
     reader: Reader,
 }
 
 impl TreeImage {
-    /// Lays `tree` out; `uuid` becomes the volume's. The same tree and identity give the same bytes.
-    pub fn new(mut tree: Tree, uuid: [u8; 16]) -> Result<TreeImage, TooLarge> {
-        let layout = layout(&tree, uuid)?;
-        let reader = Reader::new(std::mem::take(&mut tree.backings));
-        Ok(TreeImage { tree, layout, reader })
+    /// Lays `tree` out, with a volume id of zeros. The same tree gives the same bytes.
+    pub fn new(mut tree: Tree) -> Result<TreeImage, TooLarge> {
+        let layout = layout(&tree)?;
+        let reader = Reader::shared(std::mem::take(&mut tree.backings));
+        Ok(TreeImage { tree: Arc::new(tree), layout: Arc::new(layout), reader })
     }
 
-    /// Bytes of generated metadata at the start of the image.
-    pub fn meta_len(&self) -> u64 {
+    /// Sets the volume id; before the image is cloned.
+    pub(crate) fn set_uuid(&mut self, uuid: [u8; 16]) {
+        let layout = Arc::get_mut(&mut self.layout).expect("not cloned yet");
+        Super::set_uuid(&mut layout.meta[..BLOCK_LEN], uuid);
+    }
+
+    /// The generated metadata at the start of the image.
+    pub(crate) fn meta(&self) -> &[u8] {
+        &self.layout.meta
+    }
+
+    fn meta_len(&self) -> u64 {
         self.layout.meta.len() as u64
+    }
+
+    pub(crate) fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
+    /// Data and bytes of each file with data, in the image's order.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&Content, u64)> {
+        self.layout.files.iter().map(|extent| match &self.tree.node(extent.node).kind {
+            Kind::File { size, content } => (content, *size),
+            _ => unreachable!("only files have extents"),
+        })
     }
 
     /// The first range of bytes at or after `offset` (a block) that is not known to be zeros, as (start, end) rounded
@@ -121,26 +145,43 @@ pub(crate) fn check_range(len: u64, offset: u64, bytes: usize) -> io::Result<()>
 
 /// Copies a whole image into `file` (empty, seekable): holes of files and blocks of zeros become holes. `progress` is
 /// told the bytes done, of [`BlockImage::len`], after each piece of at most 1 MiB.
-pub fn write_image(
-    image: &mut TreeImage,
-    file: &std::fs::File,
-    progress: &mut dyn FnMut(u64),
-) -> io::Result<()> {
-    use std::os::unix::fs::FileExt;
+pub fn write_image(image: &mut TreeImage, file: &File, progress: &mut dyn FnMut(u64)) -> io::Result<()> {
     file.set_len(image.len())?;
-    let mut buffer = vec![0; 256 * BLOCK_LEN];
     let mut at = 0;
     while let Some((start, end)) = image.next_data(at)? {
-        let part = &mut buffer[..(end - start).min(256 * BLOCK) as usize];
-        image.read(start, part)?;
-        for (index, block) in part.chunks(BLOCK_LEN).enumerate() {
-            if block != [0; BLOCK_LEN] {
-                file.write_all_at(block, start + index as u64 * BLOCK)?;
-            }
-        }
-        at = start + part.len() as u64;
+        at = end.min(start + PART);
+        copy_part(image, file, start, at)?;
         progress(at);
     }
     progress(image.len());
+    Ok(())
+}
+
+/// Bytes copied at a time.
+const PART: u64 = 256 * BLOCK;
+
+/// As [`write_image`], for an image nothing is known of.
+pub(crate) fn copy_image(
+    image: &mut dyn BlockImage,
+    file: &File,
+    progress: &mut dyn FnMut(u64),
+) -> io::Result<()> {
+    file.set_len(image.len())?;
+    for start in (0..image.len()).step_by(PART as usize) {
+        let end = image.len().min(start + PART);
+        copy_part(image, file, start, end)?;
+        progress(end);
+    }
+    Ok(())
+}
+
+fn copy_part(image: &mut dyn BlockImage, file: &File, start: u64, end: u64) -> io::Result<()> {
+    let mut part = vec![0; (end - start) as usize];
+    image.read(start, &mut part)?;
+    for (index, block) in part.chunks(BLOCK_LEN).enumerate() {
+        if block != &[0; BLOCK_LEN][..block.len()] {
+            file.write_all_at(block, start + (index * BLOCK_LEN) as u64)?;
+        }
+    }
     Ok(())
 }

@@ -5,14 +5,13 @@ use crate::stamp::{Stamp, open_beneath, read_fully, stamp_of};
 use rustix::fd::OwnedFd;
 use rustix::fs::{OFlags, SeekFrom, seek};
 use rustix::io::Errno;
-use std::{collections::VecDeque, fs::File, io, path::PathBuf};
+use std::{collections::VecDeque, fs::File, io, path::PathBuf, sync::Arc};
 
 /// Where the data of one file is.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
     /// A file of a directory backing.
     Host { backing: u32, path: Box<[u8]>, stamp: Stamp },
-    #[expect(dead_code, reason = "the tar reader, which comes next, makes these")]
     /// Pieces of a file backing, sorted and without overlap; zeros between them.
     Pieces { backing: u32, pieces: Box<[Piece]> },
 }
@@ -30,10 +29,12 @@ pub(crate) struct Piece {
 pub(crate) enum Backing {
     /// A directory, open, and its path for messages.
     Directory { dir: OwnedFd, path: PathBuf },
-    #[expect(dead_code, reason = "the tar reader, which comes next, makes these")]
     /// One file, open, in the version it had when it was scanned.
     File { file: File, path: PathBuf, stamp: Stamp },
 }
+
+/// What a tree's contents refer to, by number.
+pub(crate) type Backings = Arc<Vec<Backing>>;
 
 /// Why data could not be had. Reaches the run as an [`io::Error`] with this text.
 #[derive(Debug, thiserror::Error)]
@@ -58,13 +59,41 @@ const OPEN_FILES: usize = 64;
 /// Reads content; keeps a few host files open.
 #[derive(Debug)]
 pub(crate) struct Reader {
-    backings: Vec<Backing>,
+    backings: Backings,
     open: VecDeque<(u32, Box<[u8]>, File)>,
+}
+
+impl Clone for Reader {
+    fn clone(&self) -> Reader {
+        Reader::shared(self.backings.clone())
+    }
 }
 
 impl Reader {
     pub(crate) fn new(backings: Vec<Backing>) -> Reader {
+        Reader::shared(Arc::new(backings))
+    }
+
+    pub(crate) fn shared(backings: Backings) -> Reader {
         Reader { backings, open: VecDeque::new() }
+    }
+
+    pub(crate) fn backings(&self) -> &[Backing] {
+        &self.backings
+    }
+
+    /// The open file, and its path, of content that is a host file, in the version it must have.
+    pub(crate) fn host(&mut self, content: &Content) -> Result<(&File, PathBuf), ReadError> {
+        let Content::Host { backing, path, stamp } = content else {
+            unreachable!("asked for host files only")
+        };
+        let shown = self.shown(*backing, path);
+        let file = self.host_file(*backing, path)?;
+        match stamp_of(file) {
+            Ok(now) if now == *stamp => Ok((file, shown)),
+            Ok(_) => Err(ReadError::Changed(shown)),
+            Err(error) => Err(ReadError::Host(shown, error)),
+        }
     }
 
     /// Fills `out` with the file's bytes from `offset`; all of it must lie inside the file.

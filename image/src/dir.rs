@@ -65,7 +65,7 @@ pub fn read_dir(top: &Path, options: DirOptions) -> Result<(Tree, Vec<LeftOut>),
         linked: BTreeMap::new(),
         left_out: Vec::new(),
     };
-    scan.tree.backings.push(Backing::Directory { dir: backing, path: top.to_owned() });
+    scan.tree.add_backing(Backing::Directory { dir: backing, path: top.to_owned() });
     scan.root()?;
     let mut waiting = vec![(0, Vec::new())];
     while let Some((id, path)) = waiting.pop() {
@@ -208,7 +208,8 @@ fn xattrs_of(path: &[u8], follow: bool) -> rustix::io::Result<Box<[Xattr]>> {
     Ok(found.into())
 }
 
-fn taken(name: &[u8]) -> bool {
+/// Whether an image takes the attribute over, see [`xattrs_of`].
+pub(crate) fn taken(name: &[u8]) -> bool {
     let kept = name.starts_with(b"user.")
         || name.starts_with(b"system.posix_acl_")
         || name == b"security.capability";

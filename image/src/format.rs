@@ -58,6 +58,15 @@ impl Super {
         let checksum = crc32c(sb);
         put32(sb, 4, checksum);
     }
+
+    /// Changes the volume identity of a written superblock.
+    pub(crate) fn set_uuid(block: &mut [u8], uuid: [u8; 16]) {
+        let sb = &mut block[SUPER_OFFSET..BLOCK_LEN];
+        sb[48..64].copy_from_slice(&uuid);
+        put32(sb, 4, 0);
+        let checksum = crc32c(sb);
+        put32(sb, 4, checksum);
+    }
 }
 
 /// `i_format` bits 1..3: where an inode's data is.

@@ -54,7 +54,7 @@ struct Place {
 }
 
 /// Lays the tree out. The same tree (as [`Tree::order`] sees it) gives the same bytes.
-pub(crate) fn layout(tree: &Tree, uuid: [u8; 16]) -> Result<Layout, TooLarge> {
+pub(crate) fn layout(tree: &Tree) -> Result<Layout, TooLarge> {
     let order = tree.order();
     let mut places = vec![Place::default(); tree.nodes.len()];
     count_links(tree, &order, &mut places);
@@ -92,7 +92,7 @@ pub(crate) fn layout(tree: &Tree, uuid: [u8; 16]) -> Result<Layout, TooLarge> {
     }
     let root_nid = u16::try_from(places[0].nid).expect("the root is placed first");
     let inodes = order.len() as u64;
-    Super { root_nid, inodes, blocks: next as u32, uuid }.write(&mut meta[..BLOCK_LEN]);
+    Super { root_nid, inodes, blocks: next as u32, uuid: [0; 16] }.write(&mut meta[..BLOCK_LEN]);
     Ok(Layout { meta, files, blocks: next })
 }
 

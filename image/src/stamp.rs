@@ -56,6 +56,13 @@ pub(crate) fn stamp_of(file: impl AsFd) -> io::Result<Stamp> {
     Ok(Stamp::of(&rustix::fs::fstat(file)?))
 }
 
+/// The clock that `ctime` is taken from: a file written from now on has this time or a later one. Decides what may be
+/// kept or trusted, and goes nowhere else.
+pub(crate) fn coarse_now() -> Mtime {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    Mtime { seconds: now.tv_sec, nanos: now.tv_nsec as u32 }
+}
+
 /// Reads exactly `out` from `offset`; the end of the file before that is `Ok(false)`.
 pub(crate) fn read_fully(file: &File, out: &mut [u8], offset: u64) -> io::Result<bool> {
     match std::os::unix::fs::FileExt::read_exact_at(file, out, offset) {

@@ -1,6 +1,6 @@
 //! A file tree as an image holds it: names, metadata, and for file data where it is to be found.
 
-use crate::content::{Backing, Content};
+use crate::content::{Backing, Backings, Content};
 use crate::format::{FileType, Mtime, NAME_MAX, TARGET_MAX, Xattr};
 use std::collections::BTreeMap;
 
@@ -79,7 +79,7 @@ pub(crate) struct Node {
 #[derive(Debug)]
 pub struct Tree {
     pub(crate) nodes: Vec<Node>,
-    pub(crate) backings: Vec<Backing>,
+    pub(crate) backings: Backings,
 }
 
 /// Why something cannot be put into a tree.
@@ -105,7 +105,14 @@ impl Tree {
     /// A tree of one empty root directory.
     pub(crate) fn new() -> Tree {
         let root = Node { meta: Meta::DIRECTORY, xattrs: Box::new([]), kind: Kind::Directory(Names::new()) };
-        Tree { nodes: vec![root], backings: Vec::new() }
+        Tree { nodes: vec![root], backings: Backings::default() }
+    }
+
+    /// Adds what contents will refer to; returns its number.
+    pub(crate) fn add_backing(&mut self, backing: Backing) -> u32 {
+        let backings = std::sync::Arc::get_mut(&mut self.backings).expect("a tree being made is not shared");
+        backings.push(backing);
+        (backings.len() - 1) as u32
     }
 
     pub(crate) fn node(&self, id: NodeId) -> &Node {
@@ -129,11 +136,7 @@ impl Tree {
 
     /// Adds a node no name leads to yet.
     pub(crate) fn add(&mut self, mut node: Node) -> Result<NodeId, TreeError> {
-        node.xattrs.sort();
-        let distinct = node.xattrs.windows(2).all(|pair| pair[0].name != pair[1].name);
-        if !distinct || crate::format::xattr_body(&node.xattrs).is_none() {
-            return Err(TreeError::Xattrs);
-        }
+        node.xattrs = checked_xattrs(node.xattrs)?;
         if let Kind::Symlink(target) = &node.kind
             && (target.is_empty() || target.len() > TARGET_MAX || target.contains(&0))
         {
@@ -144,6 +147,14 @@ impl Tree {
         }
         self.nodes.push(node);
         Ok((self.nodes.len() - 1) as NodeId)
+    }
+
+    /// Gives a node other metadata.
+    pub(crate) fn describe(&mut self, id: NodeId, meta: Meta, xattrs: Box<[Xattr]>) -> Result<(), TreeError> {
+        let node = &mut self.nodes[id as usize];
+        node.xattrs = checked_xattrs(xattrs)?;
+        node.meta = meta;
+        Ok(())
     }
 
     /// Nodes reachable from the root, in the order they are laid out: a directory's children one behind the other,
@@ -168,6 +179,13 @@ impl Tree {
         }
         order
     }
+}
+
+/// The attributes in order, if an image can hold them.
+fn checked_xattrs(mut xattrs: Box<[Xattr]>) -> Result<Box<[Xattr]>, TreeError> {
+    xattrs.sort();
+    let distinct = xattrs.windows(2).all(|pair| pair[0].name != pair[1].name);
+    if distinct && crate::format::xattr_body(&xattrs).is_some() { Ok(xattrs) } else { Err(TreeError::Xattrs) }
 }
 
 /// Whether a directory can hold this name.

@@ -15,7 +15,7 @@ const KEEP: DirOptions = DirOptions { keep_owners: true, keep_times: true };
 
 fn pack(top: &Path, options: DirOptions) -> tempfile::NamedTempFile {
     let (tree, _) = read_dir(top, options).expect("readable");
-    let mut image = TreeImage::new(tree, [7; 16]).expect("fits");
+    let mut image = TreeImage::new(tree).expect("fits");
     let file = tempfile::NamedTempFile::new().expect("file");
     write_image(&mut image, file.as_file(), &mut |_| ()).expect("written");
     file
@@ -185,7 +185,7 @@ fn a_file_that_changes_under_us_is_named_and_never_mixed() {
     use image::BlockImage;
     let dir = tempfile::tempdir().expect("directory");
     fs::write(dir.path().join("a"), vec![1; 100_000]).expect("write");
-    let open = || TreeImage::new(read_dir(dir.path(), KEEP).expect("readable").0, [0; 16]).expect("fits");
+    let open = || TreeImage::new(read_dir(dir.path(), KEEP).expect("readable").0).expect("fits");
     let read = |image: &mut TreeImage, block: u64| {
         let mut out = vec![0; 4096];
         image.read(image.len() - 25 * 4096 + block * 4096, &mut out).map(|()| out)
