@@ -10,6 +10,8 @@ use crate::{
 pub struct Ignore {
     /// RFLAGS bits.
     pub flags: u64,
+    /// More RFLAGS bits, if the case ends in an exception.
+    pub flags_at_fault: u64,
     /// General registers, one bit each.
     pub gprs: u16,
     /// Linear address ranges (first byte, bytes).
@@ -51,7 +53,8 @@ pub fn differences(native: &Outcome, soft: &Outcome, ignore: &Ignore) -> Vec<Str
     for i in (0..16).filter(|i| ignore.gprs >> i & 1 == 0) {
         number(NAMES[i], a.gpr[i], b.gpr[i]);
     }
-    let mask = !(ignore.flags | flag::RF);
+    let at_fault = if matches!(native.end, End::Fault { .. }) { ignore.flags_at_fault } else { 0 };
+    let mask = !(ignore.flags | at_fault | flag::RF);
     number("rflags", a.rflags & mask, b.rflags & mask);
     number("fs_base", a.fs_base, b.fs_base);
     number("gs_base", a.gs_base, b.gs_base);

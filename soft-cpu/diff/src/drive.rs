@@ -3,7 +3,7 @@
 use std::{collections::BTreeMap, fmt::Write as _, io};
 
 use crate::{
-    case::{Case, Fx, Outcome},
+    case::{Case, End, Fx, Outcome},
     compare::{differences, gpr_name},
     generate::Generated,
     native::{BATCH, Native},
@@ -40,6 +40,8 @@ pub struct Mismatch {
 pub struct Summary {
     /// Cases compared.
     pub cases: u64,
+    /// Of these, natively run to their end.
+    completed: u64,
     /// By encoding, with `/mem` or `/reg` where there is a choice.
     pub coverage: BTreeMap<String, Coverage>,
     /// By encoding.
@@ -50,6 +52,29 @@ impl Summary {
     /// All mismatching cases.
     pub fn mismatching(&self) -> u64 {
         self.mismatches.values().map(|m| m.count).sum()
+    }
+
+    /// Cases that natively ran to their end.
+    pub fn completed(&self) -> u64 {
+        self.completed
+    }
+
+    /// Encodings seen, and forms of encodings seen.
+    pub fn encodings(&self) -> (usize, usize) {
+        let names: std::collections::BTreeSet<&str> =
+            self.coverage.keys().map(|form| form.split('/').next().unwrap_or(form)).collect();
+        (names.len(), self.coverage.len())
+    }
+
+    /// Forms that never ran to their end natively: those that always fault, or a hole in the generator.
+    pub fn never_completed(&self) -> Vec<&str> {
+        self.coverage.iter().filter(|(_, c)| c.completed == 0).map(|(form, _)| form.as_str()).collect()
+    }
+
+    /// A line for each form: name, cases completed, cases that ended in an exception.
+    pub fn covered(&self) -> String {
+        let line = |(form, c): (&String, &Coverage)| format!("{form} {} {}\n", c.completed, c.faulted);
+        self.coverage.iter().map(line).collect()
     }
 
     /// The mismatches, most frequent first: a line each, then a reproduction each.
@@ -115,7 +140,7 @@ pub fn compare_many(
                 Err(crash) => vec![format!("the native process died, status {:#x}", crash.status)],
             };
             if !found.is_empty() {
-                mismatch(&mut summary, native, subject, generated)?;
+                mismatch(&mut summary, native, subject, generated, &found)?;
             }
         }
         progress(&summary);
@@ -125,7 +150,8 @@ pub fn compare_many(
 }
 
 fn count_coverage(summary: &mut Summary, generated: &Generated, outcome: Option<&Outcome>) {
-    let completed = matches!(outcome, Some(Outcome { end: crate::case::End::Exit(_), .. }));
+    let completed = matches!(outcome, Some(Outcome { end: End::Exit(_), .. }));
+    summary.completed += u64::from(completed);
     for insn in &generated.instructions {
         let entry = summary.coverage.entry(form(insn)).or_default();
         if completed {
@@ -141,6 +167,7 @@ fn mismatch(
     native: &mut Native,
     subject: &mut dyn Subject,
     generated: &Generated,
+    found: &[String],
 ) -> io::Result<()> {
     // Making it small costs some hundred runs: only for the first of each encoding.
     let name = |g: &Generated| match &g.instructions[..] {
@@ -155,25 +182,34 @@ fn mismatch(
     }
     let mut small = generated.clone();
     shrink(&mut small, native, subject)?;
-    let (line, first) = describe(&small, native, subject)?;
+    let (line, first) = describe(&small, native, subject, found)?;
     let key = name(&small);
     let entry = summary.mismatches.entry(key).or_insert_with(|| Mismatch { count: 0, first, line });
     entry.count += 1;
     Ok(())
 }
 
-fn differ(g: &Generated, native: &mut Native, subject: &mut dyn Subject) -> io::Result<bool> {
+/// How the case ends natively, if the two sides differ.
+fn differ(g: &Generated, native: &mut Native, subject: &mut dyn Subject) -> io::Result<Option<End>> {
     let outcome = native.run(std::slice::from_ref(&g.case))?.remove(0);
-    let Ok(outcome) = outcome else { return Ok(true) };
-    Ok(!differences(&outcome, &subject.run(&g.case), &g.ignore).is_empty())
+    let Ok(outcome) = outcome else { return Ok(Some(End::Other("crash"))) };
+    let found = differences(&outcome, &subject.run(&g.case), &g.ignore);
+    Ok((!found.is_empty()).then_some(outcome.end))
 }
 
 /// Takes away what is not needed for the two sides to differ.
 fn shrink(g: &mut Generated, native: &mut Native, subject: &mut dyn Subject) -> io::Result<()> {
-    if !differ(g, native, subject)? {
+    let Some(end) = differ(g, native, subject)? else {
         // It depends on what ran before: a fault of the test or of invalidation. Keep it as it is.
         return Ok(());
-    }
+    };
+    // Another way to end would be another mismatch.
+    let mut still = |trial: &Generated| -> io::Result<bool> {
+        Ok(match (differ(trial, native, subject)?, end) {
+            (Some(End::Fault { vector: now, .. }), End::Fault { vector, .. }) => now == vector,
+            (now, _) => now == Some(end),
+        })
+    };
     let plain = crate::case::Registers::default();
     type Change = Box<dyn Fn(&mut Case)>;
     let mut changes: Vec<Change> = vec![
@@ -207,7 +243,7 @@ fn shrink(g: &mut Generated, native: &mut Native, subject: &mut dyn Subject) -> 
             let insn = trial.instructions.remove(i);
             let nops = vec![0x90; insn.len()];
             trial.case.patches.push(crate::case::Patch { address: insn.ip(), bytes: nops });
-            if trial.case.patches.len() < 30 && differ(&trial, native, subject)? {
+            if trial.case.patches.len() < 30 && still(&trial)? {
                 *g = trial;
             }
         }
@@ -215,14 +251,14 @@ fn shrink(g: &mut Generated, native: &mut Native, subject: &mut dyn Subject) -> 
     for change in changes {
         let mut trial = g.clone();
         change(&mut trial.case);
-        if trial.case != g.case && differ(&trial, native, subject)? {
+        if trial.case != g.case && still(&trial)? {
             *g = trial;
         }
     }
     for i in (0..g.case.patches.len()).rev() {
         let mut trial = g.clone();
         trial.case.patches.remove(i);
-        if differ(&trial, native, subject)? {
+        if still(&trial)? {
             *g = trial;
         }
     }
@@ -230,7 +266,13 @@ fn shrink(g: &mut Generated, native: &mut Native, subject: &mut dyn Subject) -> 
 }
 
 /// The case in words: a line, and everything needed to see it again.
-fn describe(g: &Generated, native: &mut Native, subject: &mut dyn Subject) -> io::Result<(String, String)> {
+/// `at_first` is what differed before it was made small.
+fn describe(
+    g: &Generated,
+    native: &mut Native,
+    subject: &mut dyn Subject,
+    at_first: &[String],
+) -> io::Result<(String, String)> {
     let mut text = g.disassembly();
     for insn in &g.instructions {
         if let Some(patch) = g.case.patches.iter().rev().find(|p| p.address == insn.ip()) {
@@ -271,7 +313,11 @@ fn describe(g: &Generated, native: &mut Native, subject: &mut dyn Subject) -> io
         Err(crash) => vec![format!("the native process died, status {:#x}", crash.status)],
     };
     if found.is_empty() {
-        text.push_str("does not happen when run again alone\n");
+        let _ = writeln!(
+            text,
+            "does not happen when run again alone; in the batch:\n  {}",
+            at_first.join("\n  ")
+        );
     }
     for line in &found {
         let _ = writeln!(text, "  {line}");

@@ -4,6 +4,7 @@
 
 pub mod case;
 pub mod compare;
+pub mod convert;
 pub mod drive;
 pub mod generate;
 pub mod layout;

@@ -4,6 +4,8 @@ mod address;
 mod build;
 pub mod encodings;
 mod registers;
+pub mod selfmod;
+pub mod sequence;
 pub mod single;
 pub mod undefined;
 
