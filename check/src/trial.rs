@@ -1,43 +1,10 @@
 //! One schedule's run, boiled down to what properties and the report need.
 
 use rewind_platform::job::OutputHash;
+use run::outcome::End;
 use serde::{Deserialize, Serialize};
 
 use crate::property::{Assertion, Coverage};
-
-/// How a run of the job ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Ending {
-    /// The first process exited with this status.
-    Exited(i32),
-    /// The first process was killed by this signal.
-    Killed(i32),
-    /// Nothing runnable, nothing armed: a deadlock.
-    Stalled,
-    /// For a long virtual time only the same timers fired.
-    Idling,
-    /// The virtual or wall-clock limit passed.
-    TimedOut,
-    /// The guest kernel panicked.
-    Panic,
-    /// The machine cannot go on (triple fault, an instruction outside the model); what it was.
-    Fault(String),
-}
-
-impl std::fmt::Display for Ending {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Ending::Exited(status) => write!(f, "exited:{status}"),
-            Ending::Killed(signal) => write!(f, "killed:{signal}"),
-            Ending::Stalled => f.write_str("stalled"),
-            Ending::Idling => f.write_str("idling"),
-            Ending::TimedOut => f.write_str("timed-out"),
-            Ending::Panic => f.write_str("kernel-panic"),
-            Ending::Fault(_) => f.write_str("guest-fault"),
-        }
-    }
-}
 
 /// A thread that was waiting when the machine stalled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -101,7 +68,7 @@ pub struct Deed {
 #[derive(Clone, Debug)]
 pub struct Trial {
     /// How it ended.
-    pub ending: Ending,
+    pub ending: End,
     /// Last step.
     pub steps: u64,
     /// BLAKE3 of everything written to descriptors 1 and 2 of the job, one each.

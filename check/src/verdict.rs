@@ -2,7 +2,9 @@
 
 use std::{fmt, str::FromStr};
 
-use crate::trial::{Ending, Trial};
+use run::outcome::End;
+
+use crate::trial::Trial;
 
 /// A property `check` can judge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -62,8 +64,8 @@ fn holds(property: Property, trial: &Trial, reference: &Trial) -> bool {
         }
         Property::Sdk => trial.failed.is_empty(),
         Property::NoCrash => {
-            trial.crashes.is_empty() && !matches!(trial.ending, Ending::Panic | Ending::Fault(_))
+            trial.crashes.is_empty() && !matches!(trial.ending, End::KernelPanic(_) | End::GuestFault(_))
         }
-        Property::NoHang => !matches!(trial.ending, Ending::Stalled | Ending::Idling | Ending::TimedOut),
+        Property::NoHang => !matches!(trial.ending, End::Stalled | End::Idling | End::TimedOut),
     }
 }

@@ -8,9 +8,10 @@ use check::{
     property::Coverage,
     search::{Judged, Search, explain},
     strategy::StrategyName,
-    trial::{Ending, Trial},
+    trial::Trial,
     verdict::ALL,
 };
+use run::outcome::End;
 
 struct Simulated;
 
@@ -25,7 +26,7 @@ impl Subject for Simulated {
         };
         let broken = has(1, 7) && !has(2, 7);
         Ok(Trial {
-            ending: Ending::Exited(if broken { 2 } else { 0 }),
+            ending: End::Exited(if broken { 2 } else { 0 }),
             steps: 100,
             output: [[0; 32]; 2],
             output_text: Vec::new(),
@@ -53,7 +54,7 @@ fn search(jobs: usize) -> (Vec<String>, Vec<Decision>, Option<Decision>) {
     let strategy = StrategyName::Random.make();
     let search = Search { strategy: &*strategy, seed: 3, schedules: 500, properties: &ALL, all: false };
     let mut lines = Vec::new();
-    let each = |j: &Judged| lines.push(format!("{} {} {:?}", j.index, j.trial.ending, j.violates));
+    let each = |j: &Judged| lines.push(format!("{} {} {:?}", j.index, j.trial.ending.word(), j.violates));
     let found = search.run(&mut pool, &facts(), &reference, each).unwrap();
     let first = found.first.expect("random finds it");
     let explained = explain(&mut pool, &ALL, &reference, &first).unwrap();

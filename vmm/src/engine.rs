@@ -1,7 +1,14 @@
 //! What an engine offers. An engine knows nothing of runs, traces, schedules or the platform's ports: it runs
 //! the CPU until something happens that only the machine can handle.
 
-use crate::address::{Branches, Gpa, Gva, Instructions};
+use std::sync::Arc;
+
+use crate::{
+    address::{Branches, Gpa, Gva, Instructions},
+    cpu_model::CpuModel,
+    kvm::KvmEngine,
+    memory::GuestMemory,
+};
 pub use soft_cpu::state::CpuState;
 
 /// Which engine.
@@ -11,6 +18,30 @@ pub enum EngineKind {
     Kvm,
     /// The software CPU.
     Soft,
+}
+
+impl EngineKind {
+    /// Name as in `--engine` and in a spec.
+    pub fn name(self) -> &'static str {
+        match self {
+            EngineKind::Kvm => "kvm",
+            EngineKind::Soft => "soft",
+        }
+    }
+}
+
+/// Makes an engine over `memory`, with the CPU as after reset. The one place that knows all engines.
+pub fn create(
+    kind: EngineKind,
+    memory: &Arc<GuestMemory>,
+    model: &'static CpuModel,
+) -> Result<Box<dyn Engine>, EngineError> {
+    match kind {
+        EngineKind::Kvm => Ok(Box::new(KvmEngine::new(memory, model)?)),
+        EngineKind::Soft => {
+            Err(EngineError::Unsupported { engine: kind, what: "be made: it is not in this build" })
+        }
+    }
 }
 
 /// Limits of one [`Engine::run`], each exact on an engine that offers it ([`Capabilities`]).
@@ -106,6 +137,9 @@ pub enum Exit {
     },
     /// A budget is used up exactly.
     Budget,
+    /// Only under a `user_instructions` budget that is not used up, and only from an engine without
+    /// [`Capabilities::cheap_instruction_budget`]: user mode was left; no kernel instruction has run yet.
+    LeftUser,
     /// Watches hit by the last instruction (all of them).
     Watch(Vec<WatchHit>),
     /// RIP is at a breakpoint; the instruction has not run.
@@ -148,6 +182,12 @@ pub enum EngineError {
         /// The host's error.
         source: std::io::Error,
     },
+    /// This host cannot run the engine.
+    #[error("{reason}")]
+    Unusable {
+        /// What is wrong, in words.
+        reason: String,
+    },
     /// Asked for something [`Capabilities`] says this engine has not.
     #[error("the {engine:?} engine cannot {what}")]
     Unsupported {
@@ -165,6 +205,8 @@ pub struct Counters {
     pub exits: u64,
     /// Retired instructions, where the engine counts them.
     pub instructions: Instructions,
+    /// Retired user-mode instructions; exact over every run with a `user_instructions` budget.
+    pub user_instructions: Instructions,
     /// Retired user-mode conditional branches, where the engine counts them.
     pub user_branches: Branches,
 }

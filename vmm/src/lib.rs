@@ -4,5 +4,19 @@
 //! decisions, and take records and stops.
 
 pub mod address;
+pub mod block;
+pub mod boot;
+pub mod cpu_model;
 pub mod engine;
+mod kvm;
+pub mod machine;
 pub mod memory;
+mod ring;
+
+pub use block::BlockImage;
+pub use boot::KernelFiles;
+pub use engine::EngineKind;
+pub use machine::{
+    Clock, EndReason, GuestFault, Interrupter, Machine, MachineConfig, MachineError, MachineState,
+    RecordSink, RunParameters, Stop, Until,
+};

@@ -37,9 +37,9 @@ pub(super) fn load<const N: usize>(mem: &[u8]) -> X {
         let all = u128::from_le_bytes(all);
         return [all as u64, (all >> 64) as u64];
     }
-    let mut wide = [0; 8];
+    let mut wide = [0; 16];
     wide[..N].copy_from_slice(&bytes::<N>(mem));
-    [u64::from_le_bytes(wide), 0]
+    from_bytes(wide)
 }
 
 /// Fills the memory operand with the low bytes of `value`.

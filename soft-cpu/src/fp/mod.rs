@@ -5,12 +5,16 @@
 
 mod crc32;
 mod lanes;
+mod mmx;
+mod pcmpstr;
 mod save;
 mod sse_float;
 mod sse_imm;
 mod sse_int;
 mod sse_move;
 mod unmasked;
+mod x87;
+mod x87_control;
 
 use iced_x86::{Code, Instruction, OpKind, Register};
 
@@ -225,6 +229,11 @@ impl FpInsn {
     const fn flags(self) -> Self {
         FpInsn { sets_flags: true, ..self }
     }
+
+    /// Not stopped by a pending x87 exception.
+    const fn no_wait(self) -> Self {
+        FpInsn { checks_pending: false, ..self }
+    }
 }
 
 /// An unmasked x87 exception is pending (FSW.ES).
@@ -258,4 +267,8 @@ pub fn lookup(insn: &Instruction) -> Option<FpInsn> {
         .or_else(|| sse_imm::lookup(code, insn.immediate8()))
         .or_else(|| save::lookup(code))
         .or_else(|| crc32::lookup(insn))
+        .or_else(|| pcmpstr::lookup(code, insn.immediate8()))
+        .or_else(|| mmx::lookup(code))
+        .or_else(|| x87::lookup(insn))
+        .or_else(|| x87_control::lookup(code))
 }

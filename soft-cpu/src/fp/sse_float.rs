@@ -362,3 +362,14 @@ fn mixed(code: Code) -> Option<FpInsn> {
 pub(super) fn lookup(code: Code, imm: u8) -> Option<FpInsn> {
     plain(code).or_else(|| mixed(code)).or_else(|| with_imm(code, imm))
 }
+
+/// Four integers to single, for the forms with MMX registers.
+pub(super) const CVTDQ2PS: FpRun = run::<Cvtdq2ps_xmm_xmmm128, 16>;
+/// Four singles to integers.
+pub(super) const CVTPS2DQ: FpRun = run::<Cvtps2dq_xmm_xmmm128, 16>;
+/// Four singles to integers, truncated.
+pub(super) const CVTTPS2DQ: FpRun = run::<Cvttps2dq_xmm_xmmm128, 16>;
+/// Two doubles to integers.
+pub(super) const CVTPD2DQ: FpRun = run::<Cvtpd2dq_xmm_xmmm128, 16>;
+/// Two doubles to integers, truncated.
+pub(super) const CVTTPD2DQ: FpRun = run::<Cvttpd2dq_xmm_xmmm128, 16>;
