@@ -325,11 +325,11 @@ fn maskmovq(s: &mut FpState, o: &mut FpOperands<'_>) -> Done {
 /// Two integers of mm or memory to numbers, through the same operation on XMM. A memory source leaves the x87 alone.
 fn from_integers(s: &mut FpState, o: &mut FpOperands<'_>, xmm: super::FpRun) -> Result<u64, FpFault> {
     let integers = source::<8>(s, o);
-    let result = on_xmm(s, [integers, 0], xmm)?;
+    // Before the operation: the hardware has done it also where #XM follows.
     if o.mem.is_empty() {
         enter(s);
     }
-    Ok(result[0])
+    Ok(on_xmm(s, [integers, 0], xmm)?[0])
 }
 
 /// Executes the operation `xmm` with `source` as its second operand; no register changes.
@@ -374,8 +374,8 @@ fn to_integers<const N: usize>(s: &mut FpState, o: &mut FpOperands<'_>, xmm: sup
     if N == 8 {
         numbers[1] = 0;
     }
-    let result = on_xmm(s, numbers, xmm)?;
     enter(s);
+    let result = on_xmm(s, numbers, xmm)?;
     set(s, o.dst, result[0]);
     Ok(())
 }

@@ -12,6 +12,8 @@ mod sse_float;
 mod sse_imm;
 mod sse_int;
 mod sse_move;
+#[cfg(test)]
+mod tests;
 mod unmasked;
 mod x87;
 mod x87_control;

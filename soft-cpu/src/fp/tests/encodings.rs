@@ -1,0 +1,140 @@
+//! All encodings of the table, and execution by the table as the core does it.
+
+use std::collections::BTreeSet;
+
+use iced_x86::{Code, Decoder, DecoderOptions, Instruction, OpKind, Register};
+
+use crate::fp::{FpFault, FpInsn, FpOperands, FpState, GprUse, MemAccess, lookup, registers};
+
+/// The FXSAVE image of a state, made by the table's own FXSAVE.
+pub(super) fn image(s: &FpState) -> [u8; 512] {
+    let mut copy = s.clone();
+    let mut mem = [0; 512];
+    let insn = decoded(&[0x0f, 0xae, 0x07]).expect("FXSAVE decodes");
+    let fxsave = lookup(&insn).expect("FXSAVE is in the table");
+    let mut operands = operands(&mut mem);
+    (fxsave.run)(&mut copy, &mut operands).expect("FXSAVE does not fault");
+    mem
+}
+
+pub(super) fn operands(mem: &mut [u8]) -> FpOperands<'_> {
+    FpOperands { dst: 0, src: 0, imm: 0, gpr_in: 0, gpr_out: 0, gpr2_in: 0, mem, flags: 0, skip_store: false }
+}
+
+pub(super) fn decoded(code: &[u8]) -> Option<Instruction> {
+    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    let insn = decoder.decode();
+    (!insn.is_invalid() && insn.len() == code.len()).then_some(insn)
+}
+
+/// Every encoding that the table has, with register operands 0, 1, 2 and memory at [RDI].
+pub(super) fn encodings() -> Vec<(Vec<u8>, Instruction, FpInsn)> {
+    let mut found = Vec::new();
+    let mut seen = BTreeSet::new();
+    let mut maps: Vec<(Vec<u8>, u8, u8)> = (0..=255).map(|op| (vec![0x0f], op, 0)).collect();
+    maps.extend((0..=255).map(|op| (vec![0x0f, 0x38], op, 0)));
+    maps.extend((0..=255).map(|op| (vec![0x0f, 0x3a], op, 1)));
+    maps.extend((0xd8..=0xdf).map(|op| (vec![], op, 0)));
+    for prefix in [None, Some(0x66), Some(0xf3), Some(0xf2)] {
+        for rex in [None, Some(0x48)] {
+            for (escape, opcode, imm_len) in &maps {
+                for modrm in 0..=255u8 {
+                    let (mode, middle, low) = (modrm >> 6, modrm >> 3 & 7, modrm & 7);
+                    let x87 = escape.is_empty();
+                    let wanted = if mode == 3 { x87 || low < 3 } else { mode == 0 && low == 7 };
+                    if !wanted {
+                        continue;
+                    }
+                    for len in [*imm_len, 1] {
+                        let mut code: Vec<u8> = prefix.into_iter().chain(rex).collect();
+                        code.extend(escape);
+                        code.extend([*opcode, modrm]);
+                        code.resize(code.len() + usize::from(len), 0x5a);
+                        let Some(insn) = decoded(&code) else { continue };
+                        let Some(entry) = lookup(&insn) else { continue };
+                        let bad_gpr = (0..insn.op_count()).any(|i| {
+                            let register = insn.op_register(i);
+                            register.is_gpr() && register.full_register().number() > 2
+                        });
+                        // High XMM and MM numbers once per opcode are enough.
+                        let common = mode != 3 || x87 || middle < 3 || middle == 6;
+                        if !bad_gpr && common && seen.insert(code.clone()) {
+                            found.push((code, insn, entry));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    found
+}
+
+/// State instructions store what the model does not have.
+pub(super) fn excluded(code: Code) -> bool {
+    use Code::{
+        Fldenv_m14byte, Fldenv_m28byte, Fnsave_m94byte, Fnsave_m108byte, Fnstenv_m14byte, Fnstenv_m28byte,
+        Frstor_m94byte, Frstor_m108byte, Fxrstor_m512byte, Fxrstor64_m512byte, Fxsave_m512byte,
+        Fxsave64_m512byte, Ldmxcsr_m32,
+    };
+    matches!(
+        code,
+        // FIP and the like, tested in `tests.rs`.
+        Fnsave_m94byte | Fnsave_m108byte | Fnstenv_m14byte | Fnstenv_m28byte
+        | Fxrstor_m512byte | Fxrstor64_m512byte | Fxsave_m512byte | Fxsave64_m512byte
+        // Random memory may have an exception pending or bits that fault, tested in `tests.rs`.
+        | Fldenv_m14byte | Fldenv_m28byte | Frstor_m94byte | Frstor_m108byte | Ldmxcsr_m32
+    )
+}
+
+pub(super) fn value(gpr: &[u64; 3], register: Register) -> u64 {
+    gpr.get(register.full_register().number()).copied().unwrap_or(0)
+}
+
+/// Executes by the table as the core does.
+pub(super) fn by_table(
+    insn: &Instruction,
+    entry: &FpInsn,
+    s: &mut FpState,
+    gpr: &mut [u64; 3],
+    mem: &mut [u8; 512],
+    flags: &mut u32,
+) -> Result<(), FpFault> {
+    let (dst, src) = registers(insn);
+    let has_mem =
+        (0..insn.op_count()).any(|i| matches!(insn.op_kind(i), OpKind::Memory | OpKind::MemorySegRDI));
+    let mut buffer = [0; 512];
+    let len = if has_mem { usize::from(entry.mem_len) } else { 0 };
+    if matches!(entry.mem_access, MemAccess::Read | MemAccess::ReadWrite) {
+        buffer[..len].copy_from_slice(&mem[..len]);
+    }
+    let source = (1..insn.op_count()).find(|&i| insn.op_register(i).is_gpr()).map(|i| insn.op_register(i));
+    let mut o = operands(&mut buffer[..len]);
+    (o.dst, o.src, o.imm) = (dst, src, insn.immediate8());
+    o.flags = *flags;
+    match entry.gpr {
+        GprUse::In => o.gpr_in = source.map_or(0, |register| value(gpr, register)),
+        GprUse::InOut => {
+            o.gpr_in = source.map_or(0, |register| value(gpr, register));
+            o.gpr2_in = value(gpr, insn.op0_register());
+        }
+        GprUse::Lengths | GprUse::LengthsOutCx => (o.gpr_in, o.gpr2_in) = (gpr[0], gpr[2]),
+        _ => {}
+    }
+    (entry.run)(s, &mut o)?;
+    let (out, flags_out, skip) = (o.gpr_out, o.flags, o.skip_store);
+    match entry.gpr {
+        GprUse::Out | GprUse::InOut if insn.op0_register().is_gpr() => {
+            gpr[insn.op0_register().full_register().number()] = out;
+        }
+        GprUse::OutAx => gpr[0] = gpr[0] & !0xffff | out & 0xffff,
+        GprUse::LengthsOutCx | GprUse::OutCx => gpr[1] = out,
+        _ => {}
+    }
+    if entry.sets_flags {
+        *flags = flags_out;
+    }
+    if !skip && matches!(entry.mem_access, MemAccess::Write | MemAccess::ReadWrite) {
+        mem[..len].copy_from_slice(&buffer[..len]);
+    }
+    Ok(())
+}
