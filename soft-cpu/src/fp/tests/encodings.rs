@@ -69,21 +69,29 @@ pub(super) fn encodings() -> Vec<(Vec<u8>, Instruction, FpInsn)> {
     found
 }
 
-/// State instructions store what the model does not have.
-pub(super) fn excluded(code: Code) -> bool {
-    use Code::{
-        Fldenv_m14byte, Fldenv_m28byte, Fnsave_m94byte, Fnsave_m108byte, Fnstenv_m14byte, Fnstenv_m28byte,
-        Frstor_m94byte, Frstor_m108byte, Fxrstor_m512byte, Fxrstor64_m512byte, Fxsave_m512byte,
-        Fxsave64_m512byte, Ldmxcsr_m32,
+/// Takes out of memory what the model does not have: FOP, FIP, FDP, FCS, FDS and the host's MXCSR_MASK.
+pub(super) fn hide(code: Code, mem: &mut [u8; 512]) {
+    match code {
+        Code::Fnstenv_m28byte | Code::Fnsave_m108byte => mem[12..26].fill(0),
+        Code::Fnstenv_m14byte | Code::Fnsave_m94byte => mem[6..14].fill(0),
+        Code::Fxsave_m512byte | Code::Fxsave64_m512byte => {
+            mem[6..24].fill(0);
+            mem[28..32].fill(0);
+        }
+        _ => {}
+    }
+}
+
+/// Makes memory valid for instructions that load MXCSR: no reserved bit, all exceptions masked.
+pub(super) fn make_valid(code: Code, mem: &mut [u8; 512]) {
+    let at = match code {
+        Code::Fxrstor_m512byte | Code::Fxrstor64_m512byte => 24,
+        Code::Ldmxcsr_m32 => 0,
+        _ => return,
     };
-    matches!(
-        code,
-        // FIP and the like, tested in `tests.rs`.
-        Fnsave_m94byte | Fnsave_m108byte | Fnstenv_m14byte | Fnstenv_m28byte
-        | Fxrstor_m512byte | Fxrstor64_m512byte | Fxsave_m512byte | Fxsave64_m512byte
-        // Random memory may have an exception pending or bits that fault, tested in `tests.rs`.
-        | Fldenv_m14byte | Fldenv_m28byte | Frstor_m94byte | Frstor_m108byte | Ldmxcsr_m32
-    )
+    mem[at] |= 0x80;
+    mem[at + 1] |= 0x1f;
+    mem[at + 2..at + 4].fill(0);
 }
 
 pub(super) fn value(gpr: &[u64; 3], register: Register) -> u64 {

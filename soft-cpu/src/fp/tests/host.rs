@@ -67,7 +67,7 @@ impl Page {
             MXCSR.store(NONE, Ordering::Relaxed);
             core::arch::asm!(
                 "push rbx",
-                "mov rbx, {frame}",
+                "mov rbx, r8",
                 "fxrstor [rbx]",
                 "push qword ptr [rbx + 536]",
                 "popfq",
@@ -75,7 +75,7 @@ impl Page {
                 "mov rcx, [rbx + 520]",
                 "mov rdx, [rbx + 528]",
                 "lea rdi, [rbx + 544]",
-                "call {code}",
+                "call r9",
                 "pushfq",
                 "pop qword ptr [rbx + 536]",
                 "mov [rbx + 512], rax",
@@ -87,8 +87,8 @@ impl Page {
                 "ldmxcsr [rsp]",
                 "pop rax",
                 "pop rbx",
-                frame = in(reg) &raw mut *frame,
-                code = in(reg) self.0,
+                in("r8") &raw mut *frame,
+                in("r9") self.0,
                 out("rax") _, out("rcx") _, out("rdx") _, out("rdi") _,
                 out("st(0)") _, out("st(1)") _, out("st(2)") _, out("st(3)") _,
                 out("st(4)") _, out("st(5)") _, out("st(6)") _, out("st(7)") _,
