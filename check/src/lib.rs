@@ -1,8 +1,10 @@
 //! Finds the thread schedule that breaks a program, narrows it to the decisions that matter, and says why.
 
+pub mod base;
 pub mod decision;
 pub mod facts;
 pub mod narrow;
+mod observe;
 pub mod pool;
 pub mod property;
 mod rng;

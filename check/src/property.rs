@@ -53,6 +53,18 @@ pub struct Assertion {
     pub details: String,
 }
 
+impl Assertion {
+    /// Was it reached and violated? (`sometimes` and `reachable` only fail over all schedules.)
+    pub fn fails(&self) -> bool {
+        self.hit
+            && match self.kind {
+                AssertionKind::Always => !self.holds,
+                AssertionKind::Unreachable => true,
+                AssertionKind::Sometimes | AssertionKind::Reachable => false,
+            }
+    }
+}
+
 /// Reads one line from `/dev/rewind`. `None` if it is not an assertion (a mark, another key, not JSON): such
 /// lines stay in the trace and demand nothing.
 pub fn parse(line: &[u8]) -> Option<Assertion> {

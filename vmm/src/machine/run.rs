@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 
 use rewind_platform::{
-    control::{CTL_INJECT_KIND, CTL_STOP_NOW},
+    control::{CTL_INJECT_ARG, CTL_INJECT_KIND, CTL_STOP_NOW},
     port::INJECT_VECTOR,
     state::{ST_BASE, ST_DEADLINE},
 };
@@ -207,6 +207,16 @@ impl Machine {
             self.memory.control_u32(CTL_INJECT_KIND).store(0, Ordering::SeqCst);
             self.engine.inject(INJECT_VECTOR)?;
         }
+        Ok(())
+    }
+
+    /// Interrupts the program where it stands: the guest takes the one vector, does what `kind` and `arg`
+    /// (`rewind_platform::control::DECISION_*`, 0 = nothing) say, and polls. Only in user mode, at a position
+    /// (`Stop::Step`, `Stop::Position`, `Stop::Decision`).
+    pub fn act(&mut self, kind: u16, arg: u64) -> Result<(), MachineError> {
+        self.memory.control_u64(CTL_INJECT_ARG).store(arg, Ordering::SeqCst);
+        self.memory.control_u32(CTL_INJECT_KIND).store(kind.into(), Ordering::SeqCst);
+        self.engine.inject(INJECT_VECTOR)?;
         Ok(())
     }
 

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::{Clock, Machine, MachineError, Place};
+use crate::memory::PageSet;
 use crate::{
     address::{Branches, Gpa},
     engine::CpuState,
@@ -39,6 +40,16 @@ impl Machine {
     /// Goes on from a captured state. The caller has put the memory back (and marked it, by writing through
     /// guest memory); images, job, decisions and trace level are set by the caller as for a new machine.
     pub fn restore(&mut self, state: &MachineState) -> Result<(), MachineError> {
+        self.put_back(state, None)
+    }
+
+    /// As [`Machine::restore`], for a machine whose memory differed from the state's only in `pages` before the
+    /// caller put them back: what the engine derived from the others (translations, decoded code) stays.
+    pub fn reset(&mut self, state: &MachineState, pages: &PageSet) -> Result<(), MachineError> {
+        self.put_back(state, Some(pages))
+    }
+
+    fn put_back(&mut self, state: &MachineState, pages: Option<&PageSet>) -> Result<(), MachineError> {
         if state.state_page.is_some_and(|page| self.memory.page_of(page).is_none()) {
             return Err(MachineError::State("its state page does not lie in memory".into()));
         }
@@ -46,7 +57,7 @@ impl Machine {
             return Err(MachineError::State("it belongs to a clock with longer slices".into()));
         }
         self.engine.set_cpu(&state.cpu)?;
-        self.engine.memory_changed(None);
+        self.engine.memory_changed(pages);
         self.state_page = state.state_page;
         self.place = state.place;
         self.waiting_for_job = state.waiting_for_job;
