@@ -4,6 +4,7 @@ pub mod dwarf;
 pub mod expr;
 pub mod files;
 pub mod kernel;
+pub mod look;
 pub mod maps;
 pub mod module;
 pub mod process;

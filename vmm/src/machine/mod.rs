@@ -262,6 +262,11 @@ impl Machine {
         self.state_u64(rewind_platform::state::ST_THREAD).unwrap_or(0)
     }
 
+    /// Address of the state page; `None` before the guest published it.
+    pub fn state_page(&self) -> Option<Gpa> {
+        self.state_page
+    }
+
     /// A u64 of the state page; `None` before the guest published it.
     pub fn state_u64(&self, offset: u64) -> Option<u64> {
         let page = self.state_page?;
