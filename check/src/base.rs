@@ -14,7 +14,7 @@ use vmm::{
 };
 
 use crate::{
-    decision::Place,
+    decision::{Action, Decision, Place},
     facts::{Facts, Point, ThreadFacts},
     observe::Observer,
     trial::Trial,
@@ -87,7 +87,7 @@ impl Base {
         let state = machine.capture()?;
         let memory = copy_memory(machine.memory(), &mut pages)?;
         let mut facts = gather(&mut machine, &forks)?;
-        let reference = trial(outcome.0, outcome.1, end_step, &[], &[])?;
+        let reference = trial(outcome.0, outcome.1, end_step, &[])?;
         facts.points.retain(|point| point.place.thread != 0);
         let limit = Step(end_step.0.saturating_mul(20).saturating_add(200_000));
         Ok(Base { state, memory, pages, step: base_step, limit, facts, reference })
@@ -163,7 +163,6 @@ pub(crate) fn trial(
     observer: Observer,
     steps: Step,
     applied: &[Option<u64>],
-    _decisions: &[crate::decision::Decision],
 ) -> Result<Trial, BaseError> {
     let ending = match stop {
         Stop::End(EndReason::PowerOff) => match observer.status {
@@ -245,11 +244,7 @@ impl Worker {
 }
 
 impl Worker {
-    fn run_schedule(
-        &mut self,
-        decisions: &[crate::decision::Decision],
-        deeds: bool,
-    ) -> Result<Trial, BaseError> {
+    fn run_schedule(&mut self, decisions: &[Decision], deeds: bool) -> Result<Trial, BaseError> {
         self.reset()?;
         self.machine.set_no_progress_limit(Some(NO_PROGRESS));
         let mut entries = Vec::with_capacity(decisions.len());
@@ -285,13 +280,13 @@ impl Worker {
                 *at = Some(found.step);
             }
         }
-        trial(stop, observer, self.machine.step(), &applied, decisions)
+        trial(stop, observer, self.machine.step(), &applied)
     }
 
     /// At the commit a stop decision named: goes on by instructions and acts. A `Some` ends the run.
     fn act_inside(
         &mut self,
-        decisions: &[crate::decision::Decision],
+        decisions: &[Decision],
         applied: &mut [Option<u64>],
         observer: &mut Observer,
     ) -> Result<Option<Stop>, BaseError> {
@@ -327,12 +322,63 @@ impl Worker {
     }
 }
 
+impl Worker {
+    /// The machine, wherever the last call left it.
+    pub fn machine(&mut self) -> &mut Machine {
+        &mut self.machine
+    }
+
+    /// From the base under `decisions` (none with an offset acts) to the commit at `place`; false if it is never
+    /// reached.
+    pub(crate) fn stop_at(&mut self, decisions: &[Decision], place: &Place) -> Result<bool, BaseError> {
+        self.reset()?;
+        let mut entries: Vec<_> = decisions.iter().map(Decision::entry).collect();
+        let mut stop = *place;
+        stop.offset = 1;
+        let stop = Decision { place: stop, action: Action::Preempt };
+        entries.push(stop.entry());
+        self.machine.set_decisions(&entries)?;
+        let mut observer = Observer::new(false);
+        let mut applied = vec![None; decisions.len()];
+        loop {
+            if self.machine.run(&Until::step(self.base.limit), &mut observer)? != Stop::Decision {
+                return Ok(false);
+            }
+            let get = |offset| self.machine.state_u64(offset).unwrap_or(0);
+            if (self.machine.thread(), get(ST_SYSCALL), get(ST_RETURNS) as u32)
+                == (place.thread, place.syscall, place.returns)
+            {
+                return Ok(true);
+            }
+            if self.act_inside(decisions, &mut applied, &mut observer)?.is_some() {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// From the base under `decisions` to the commit of `step`; false if the run ends before.
+    pub(crate) fn run_to(&mut self, decisions: &[Decision], step: u64) -> Result<bool, BaseError> {
+        self.reset()?;
+        let entries: Vec<_> = decisions.iter().map(Decision::entry).collect();
+        self.machine.set_decisions(&entries)?;
+        let mut observer = Observer::new(false);
+        let mut applied = vec![None; decisions.len()];
+        loop {
+            match self.machine.run(&Until::step(Step(step)), &mut observer)? {
+                Stop::Step => return Ok(true),
+                Stop::Decision => {
+                    if self.act_inside(decisions, &mut applied, &mut observer)?.is_some() {
+                        return Ok(false);
+                    }
+                }
+                _ => return Ok(false),
+            }
+        }
+    }
+}
+
 impl crate::pool::Subject for Worker {
-    fn run(
-        &mut self,
-        decisions: &[crate::decision::Decision],
-        deeds: bool,
-    ) -> Result<Trial, crate::pool::SubjectError> {
+    fn run(&mut self, decisions: &[Decision], deeds: bool) -> Result<Trial, crate::pool::SubjectError> {
         self.run_schedule(decisions, deeds).map_err(|error| crate::pool::SubjectError(error.to_string()))
     }
 }

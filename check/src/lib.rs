@@ -2,11 +2,13 @@
 
 pub mod base;
 pub mod decision;
+pub mod describe;
 pub mod facts;
 pub mod narrow;
 mod observe;
 pub mod pool;
 pub mod property;
+pub mod report;
 mod rng;
 pub mod schedule_file;
 pub mod search;
