@@ -119,7 +119,8 @@ pub struct WatchHit {
 /// Why [`Engine::run`] returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// OUT: `data` holds `size * count` bytes (count > 1 for REP OUTS). The instruction is complete.
+    /// OUT: `data` holds `size * count` bytes. The instruction is complete; a REP OUTS may also come in several
+    /// exits of one or more elements, with RIP still at it and RCX counting what is left.
     PortOut {
         /// Port number.
         port: u16,

@@ -11,6 +11,7 @@ pub mod engine;
 mod kvm;
 pub mod machine;
 pub mod memory;
+pub mod micro;
 mod ring;
 
 pub use block::BlockImage;

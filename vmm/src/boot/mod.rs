@@ -124,7 +124,7 @@ fn entry_state(entry: u64) -> CpuState {
         ss: data,
         // A TSS must be loaded for the state to be a valid 64-bit one; nothing uses it before the kernel's own.
         tr: Segment { selector: 0, base: 0, limit: 0xffff, attributes: 0x8b, unusable: false },
-        ldtr: Segment { selector: 0, base: 0, limit: 0xffff, attributes: 0x82, unusable: true },
+        ldtr: Segment { unusable: true, ..Segment::default() },
         gdtr: DescriptorTable { base: params::GDT, limit: params::GDT_ENTRIES as u16 * 8 - 1 },
         idtr: DescriptorTable { base: 0, limit: 0 },
         // PG, ET, PE; then PAE; then LMA, LME.

@@ -201,6 +201,11 @@ fn msr_of(state: &CpuState, index: u32) -> u64 {
 
 fn segment(s: &kvm_segment) -> Segment {
     let bit = |value: u8, at: u16| u16::from(value & 1) << at;
+    if s.unusable != 0 {
+        // VMX keeps the attributes of such a segment, SVM drops some: neither matters.
+        let (selector, base, limit) = (s.selector, s.base, s.limit);
+        return Segment { selector, base, limit, attributes: 0, unusable: true };
+    }
     Segment {
         selector: s.selector,
         base: s.base,
@@ -213,7 +218,7 @@ fn segment(s: &kvm_segment) -> Segment {
             | bit(s.l, 9)
             | bit(s.db, 10)
             | bit(s.g, 11),
-        unusable: s.unusable != 0,
+        unusable: false,
     }
 }
 

@@ -18,9 +18,6 @@ use crate::{
     memory::{GuestMemory, PageSet},
 };
 
-/// Most bytes of one REP OUTS; the guest kernel writes console lines and nothing longer.
-const OUT_MAX: usize = 1 << 20;
-
 /// Where KVM may put its three pages for Intel CPUs without unrestricted guest mode: in the hole, behind the
 /// control slot.
 const TSS_ADDRESS: usize = 0xd800_0000;
@@ -156,8 +153,6 @@ impl KvmEngine {
                 self.unfinished = false;
                 Ok(None)
             }
-            // The next piece of a REP OUTS.
-            more @ Return::Out { .. } => Ok(Some(more)),
             // Completed, and a single step is due.
             step @ Return::Debug { .. } => {
                 self.unfinished = false;
@@ -170,17 +165,10 @@ impl KvmEngine {
     /// Turns a KVM return into an exit; `None`: go on.
     fn translate(&mut self, result: Return) -> Result<Option<Exit>, EngineError> {
         Ok(Some(match result {
-            Return::Out { port, size, mut data } => {
+            Return::Out { port, size, data } => {
+                // KVM has done one element of a REP OUTS and left RIP at it, or owes a plain OUT its RIP.
                 self.unfinished = true;
-                while let Some(more) = self.finish()? {
-                    match more {
-                        Return::Out { data: next, .. } if data.len() + next.len() <= OUT_MAX => {
-                            data.extend(next)
-                        }
-                        Return::Debug { .. } => {}
-                        _ => return self.unsupported("a REP OUTS of more than 1 MiB").map(Some),
-                    }
-                }
+                self.finish()?;
                 Exit::PortOut { port, size, data }
             }
             Return::In { port, size, count: 1 } => Exit::PortIn { port, size },
