@@ -4,5 +4,29 @@
 //! The host must itself be x86-64 with SSE4.2 (x86-64-v2): SSE, x87 and undefined-flag semantics come from
 //! executing the same operation on the host where that is exact.
 
+mod access;
+#[allow(dead_code, reason = "the fast forms use it")]
+mod block;
+mod cpu;
+mod decode;
+mod event;
+mod exec;
+mod fault;
+mod flags;
 pub mod fp;
+#[allow(dead_code, unused_imports, reason = "the fast forms use it")]
+mod handler;
+#[allow(dead_code, reason = "filled in step by step")]
+mod hot;
+#[allow(dead_code, reason = "the fast forms use it")]
+mod insn;
+mod lower;
+mod memory;
+mod run;
 pub mod state;
+mod tlb;
+mod watch;
+
+pub use cpu::{Counts, Cpu, CpuidLeaf, Exit, Limits};
+pub use memory::Region;
+pub use watch::{Accessed, Kind, Watch, WatchHit, WatchRange};

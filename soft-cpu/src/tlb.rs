@@ -1,0 +1,189 @@
+//! The software TLB: what page walks found, in the form the fast path can use.
+//!
+//! Two tables, supervisor and user. An entry has one tag per kind of access; a tag is the page's linear address
+//! where that access may go straight to host memory, and something no address of this slot equals otherwise.
+//! A write tag is only there when the page is dirty in the page tables and in the dirty bitmap, holds no
+//! decoded code and is not watched, so that the fast path owes nothing to anybody.
+
+/// Entries of one table (a power of two).
+pub(crate) const SIZE: usize = 1024;
+/// Non-global fills remembered before a flush clears everything instead.
+const LOG: usize = SIZE;
+
+/// One page.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(32))]
+pub(crate) struct Entry {
+    /// Read tag.
+    pub(crate) read: u64,
+    /// Write tag.
+    pub(crate) write: u64,
+    /// Execute tag.
+    pub(crate) exec: u64,
+    /// Host address minus linear address.
+    pub(crate) addend: u64,
+}
+
+/// A tag that matches no address which maps to `slot`.
+const fn never(slot: usize) -> u64 {
+    ((slot ^ 1) << 12) as u64
+}
+
+/// Slot of a linear address.
+#[inline(always)]
+pub(crate) const fn slot(linear: u64) -> usize {
+    (linear >> 12) as usize & (SIZE - 1)
+}
+
+/// Both tables.
+#[derive(Debug)]
+pub(crate) struct Tlb {
+    /// Supervisor, user.
+    pub(crate) tables: [Box<[Entry; SIZE]>; 2],
+    /// Guest-physical page and RAM page index of each entry with an execute tag.
+    pub(crate) frames: [Box<[(u64, u64); SIZE]>; 2],
+    /// Slots filled from non-global pages since the last flush: table in bit 15.
+    log: Vec<u16>,
+    log_full: bool,
+    /// Linear ranges (low half, high half) that contain every large page filled since the last full flush.
+    large: [(u64, u64); 2],
+}
+
+const EMPTY_RANGE: (u64, u64) = (u64::MAX, 0);
+
+impl Tlb {
+    pub(crate) fn new() -> Self {
+        let table = || {
+            let mut entries = Box::new([Entry { read: 0, write: 0, exec: 0, addend: 0 }; SIZE]);
+            clear(&mut entries);
+            entries
+        };
+        Tlb {
+            tables: [table(), table()],
+            frames: [Box::new([(0, 0); SIZE]), Box::new([(0, 0); SIZE])],
+            log: Vec::with_capacity(LOG),
+            log_full: false,
+            large: [EMPTY_RANGE; 2],
+        }
+    }
+
+    /// Forgets everything.
+    pub(crate) fn flush_all(&mut self) {
+        for table in &mut self.tables {
+            clear(table);
+        }
+        self.log.clear();
+        self.log_full = false;
+        self.large = [EMPTY_RANGE; 2];
+    }
+
+    /// Forgets what is not global.
+    pub(crate) fn flush_non_global(&mut self) {
+        if self.log_full {
+            return self.flush_all();
+        }
+        for at in self.log.drain(..) {
+            reset(&mut self.tables[usize::from(at >> 15)], usize::from(at & 0x7fff));
+        }
+    }
+
+    /// Forgets one page (all of it, if it may be a large one).
+    pub(crate) fn flush_page(&mut self, linear: u64) {
+        let (first, last) = self.large[(linear >> 63) as usize];
+        if linear >= first && linear <= last {
+            return self.flush_all();
+        }
+        let slot = slot(linear);
+        for table in &mut self.tables {
+            let e = &table[slot];
+            let page = linear & !0xfff;
+            if e.read == page || e.write == page || e.exec == page {
+                reset(table, slot);
+            }
+        }
+    }
+
+    /// Forgets every write tag: the next write to each page goes through the walk again.
+    pub(crate) fn flush_writes(&mut self) {
+        for table in &mut self.tables {
+            for (slot, e) in table.iter_mut().enumerate() {
+                e.write = never(slot);
+            }
+        }
+    }
+
+    /// Forgets the write tags that lead to the page at `host`.
+    pub(crate) fn flush_writes_to(&mut self, host: u64) {
+        for table in &mut self.tables {
+            for (slot, e) in table.iter_mut().enumerate() {
+                if e.write != never(slot) && e.write.wrapping_add(e.addend) == host {
+                    e.write = never(slot);
+                }
+            }
+        }
+    }
+
+    /// Enters a page: each tag that is `true` becomes usable, others stay if they are of the same page.
+    pub(crate) fn fill(&mut self, user: bool, linear: u64, host: u64, tags: Tags, page: PageKind) {
+        let (slot, linear) = (slot(linear), linear & !0xfff);
+        let table = &mut self.tables[usize::from(user)];
+        let addend = host.wrapping_sub(linear);
+        let e = &mut table[slot];
+        let same = (e.read == linear || e.write == linear || e.exec == linear) && e.addend == addend;
+        if !same {
+            reset(table, slot);
+        }
+        let e = &mut table[slot];
+        e.addend = addend;
+        if tags.read {
+            e.read = linear;
+        }
+        e.write = if tags.write { linear } else { never(slot) };
+        if tags.exec {
+            e.exec = linear;
+            self.frames[usize::from(user)][slot] = page.frame;
+        }
+        if !page.global {
+            if self.log.len() < LOG {
+                self.log.push(slot as u16 | u16::from(user) << 15);
+            } else {
+                self.log_full = true;
+            }
+        }
+        if page.size > 4096 {
+            let range = &mut self.large[(linear >> 63) as usize];
+            let first = linear & !(page.size - 1);
+            range.0 = range.0.min(first);
+            range.1 = range.1.max(first + (page.size - 1));
+        }
+    }
+}
+
+/// Which accesses may use the fast path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tags {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+    pub(crate) exec: bool,
+}
+
+/// What the flushes need to know of a page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageKind {
+    pub(crate) global: bool,
+    /// Guest-physical address of the 4 KiB piece, and its RAM page index.
+    pub(crate) frame: (u64, u64),
+    /// Bytes: 4 KiB, 2 MiB or 1 GiB.
+    pub(crate) size: u64,
+}
+
+fn reset(table: &mut [Entry; SIZE], slot: usize) {
+    let never = never(slot);
+    table[slot] = Entry { read: never, write: never, exec: never, addend: 0 };
+}
+
+fn clear(table: &mut [Entry; SIZE]) {
+    for slot in 0..SIZE {
+        reset(table, slot);
+    }
+}
