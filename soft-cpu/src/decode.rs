@@ -84,6 +84,7 @@ fn blank(run: crate::insn::Exec, off: u16, len: u8) -> Insn {
         counted_branch: false,
         code: Code::INVALID,
         fp: None,
+        fp_registers: (0, 0),
     }
 }
 

@@ -105,4 +105,6 @@ pub(crate) struct Insn {
     pub(crate) code: Code,
     /// Floating-point semantics, for [`crate::exec::fpu::run`].
     pub(crate) fp: Option<FpInsn>,
+    /// Its register operands, see [`crate::fp::registers`].
+    pub(crate) fp_registers: (u8, u8),
 }

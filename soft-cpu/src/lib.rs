@@ -7,7 +7,7 @@
 mod access;
 #[allow(dead_code, reason = "the fast forms use it")]
 mod block;
-mod cpu;
+pub mod cpu;
 mod decode;
 mod event;
 mod exec;
@@ -21,7 +21,7 @@ mod hot;
 #[allow(dead_code, reason = "the fast forms use it")]
 mod insn;
 mod lower;
-mod memory;
+pub mod memory;
 mod run;
 pub mod state;
 mod tlb;

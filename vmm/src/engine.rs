@@ -8,6 +8,7 @@ use crate::{
     cpu_model::CpuModel,
     kvm::KvmEngine,
     memory::GuestMemory,
+    soft::SoftEngine,
 };
 pub use soft_cpu::state::CpuState;
 
@@ -38,9 +39,7 @@ pub fn create(
 ) -> Result<Box<dyn Engine>, EngineError> {
     match kind {
         EngineKind::Kvm => Ok(Box::new(KvmEngine::new(memory, model)?)),
-        EngineKind::Soft => {
-            Err(EngineError::Unsupported { engine: kind, what: "be made: it is not in this build" })
-        }
+        EngineKind::Soft => Ok(Box::new(SoftEngine::new(memory, model))),
     }
 }
 

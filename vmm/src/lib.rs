@@ -13,6 +13,7 @@ pub mod machine;
 pub mod memory;
 pub mod micro;
 mod ring;
+pub mod soft;
 
 pub use block::BlockImage;
 pub use boot::KernelFiles;

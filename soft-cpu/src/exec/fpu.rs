@@ -30,6 +30,7 @@ fn check(cpu: &Cpu, class: FpClass, pending: bool) -> R {
                 return Err(plain(fault::NM));
             }
         }
+        FpClass::General => {}
         FpClass::Mmx => {
             if cr0 & CR0_EM != 0 {
                 return Err(ud());
@@ -60,14 +61,6 @@ fn failed(cpu: &Cpu, fault: FpFault) -> crate::fault::Abort {
     }
 }
 
-fn number(opd: Opd) -> u8 {
-    match opd {
-        Opd::X(n) | Opd::F(n) | Opd::R(n) => n,
-        Opd::R8(at) => at / 8,
-        _ => 0,
-    }
-}
-
 pub(crate) fn run(cpu: &mut Cpu, insn: &Insn) -> R {
     let Some(fp) = &insn.fp else { return Err(ud()) };
     check(cpu, fp.class, fp.checks_pending)?;
@@ -88,14 +81,15 @@ pub(crate) fn run(cpu: &mut Cpu, insn: &Insn) -> R {
         span = write.then_some(found);
     }
     let mut operands = FpOperands {
-        dst: number(insn.a),
-        src: number(insn.b),
+        dst: insn.fp_registers.0,
+        src: insn.fp_registers.1,
         imm: insn.imm as u8,
         gpr_in: 0,
         gpr_out: 0,
         gpr2_in: 0,
         mem: &mut buffer[..len],
         flags: 0,
+        skip_store: false,
     };
     match fp.gpr {
         GprUse::In => {
@@ -103,6 +97,15 @@ pub(crate) fn run(cpu: &mut Cpu, insn: &Insn) -> R {
             if let Some(Opd::R(n)) = source {
                 operands.gpr_in = cpu.gpr[n as usize];
             }
+        }
+        GprUse::InOut => {
+            if let Opd::R(n) = insn.a {
+                operands.gpr2_in = cpu.gpr[n as usize];
+            }
+            operands.gpr_in = match insn.b {
+                Opd::R(n) => cpu.gpr[n as usize],
+                b => cpu.register(b, 1),
+            };
         }
         GprUse::Lengths | GprUse::LengthsOutCx => {
             operands.gpr_in = cpu.gpr[0];
@@ -116,9 +119,9 @@ pub(crate) fn run(cpu: &mut Cpu, insn: &Insn) -> R {
     if let Err(fault) = (fp.run)(&mut cpu.fp, &mut operands) {
         return Err(failed(cpu, fault));
     }
-    let (out, flags) = (operands.gpr_out, u64::from(operands.flags));
+    let (out, flags, skip) = (operands.gpr_out, u64::from(operands.flags), operands.skip_store);
     match fp.gpr {
-        GprUse::Out => {
+        GprUse::Out | GprUse::InOut => {
             if let Opd::R(n) = insn.a {
                 cpu.gpr[n as usize] = out;
             }
@@ -130,7 +133,7 @@ pub(crate) fn run(cpu: &mut Cpu, insn: &Insn) -> R {
     if fp.sets_flags {
         cpu.lazy.set(flags & STATUS);
     }
-    if let Some(span) = span {
+    if let Some(span) = span.filter(|_| !skip) {
         span.write_bytes(&buffer[..len]);
     }
     Ok(())
@@ -151,14 +154,15 @@ fn masked(cpu: &mut Cpu, insn: &Insn) -> R {
     let (mut zeros, mut ones) = ([0u8; 16], [0xffu8; 16]);
     for background in [&mut zeros, &mut ones] {
         let mut operands = FpOperands {
-            dst: number(insn.b),
-            src: number(insn.c),
+            dst: insn.fp_registers.0,
+            src: insn.fp_registers.1,
             imm: 0,
             gpr_in: 0,
             gpr_out: 0,
             gpr2_in: 0,
             mem: &mut background[..len],
             flags: 0,
+            skip_store: false,
         };
         if let Err(fault) = (fp.run)(&mut cpu.fp, &mut operands) {
             return Err(failed(cpu, fault));

@@ -109,8 +109,7 @@ fn segment(selector: u16, attributes: u16) -> Segment {
 
 /// 64-bit kernel mode at [`CODE`].
 pub fn state() -> CpuState {
-    let mut s = CpuState::default();
-    s.rip = CODE;
+    let mut s = CpuState { rip: CODE, ..CpuState::default() };
     s.gpr[4] = STACK;
     s.cs = segment(8, 0xa9b);
     s.ss = segment(0x10, 0xc93);
