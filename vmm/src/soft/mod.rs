@@ -183,6 +183,7 @@ impl Engine for SoftEngine {
         Counters {
             exits: self.exits,
             instructions: Instructions(counts.instructions),
+            user_instructions: Instructions(counts.user_instructions),
             user_branches: Branches(counts.user_branches),
         }
     }
