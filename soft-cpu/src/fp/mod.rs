@@ -7,6 +7,7 @@ mod crc32;
 mod lanes;
 mod mmx;
 mod pcmpstr;
+mod quiet;
 mod save;
 mod sse_float;
 mod sse_imm;

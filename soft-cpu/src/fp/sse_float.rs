@@ -10,6 +10,7 @@ use iced_x86::Code;
 use super::{
     FpFault, FpInsn, FpOperands, FpRun, FpState, GprUse,
     lanes::{X, from_host, load, source, to_host},
+    quiet::Quiet,
     unmasked::{self, Arith, Kind, Width},
 };
 
@@ -26,6 +27,11 @@ type Done = Result<(), FpFault>;
 pub(super) trait FloatOp {
     /// How its results may leave the range, for unmasked exceptions.
     const KIND: Kind;
+    /// When it cannot raise more than it has.
+    const QUIET: Quiet;
+
+    /// The new value of the first operand under the host's MXCSR, whatever it raises.
+    fn bare(first: X, second: X) -> X;
 
     /// The new value of the first operand. Executes under `mxcsr`, which must have all exceptions masked, and
     /// leaves in it what the host had there afterwards.
@@ -36,11 +42,18 @@ pub(super) trait FloatOp {
 #[inline(always)]
 fn guarded(
     s: &mut FpState,
-    kind: Kind,
+    (kind, quiet): (Kind, Quiet),
     first: X,
     second: X,
+    bare: impl Fn(X, X) -> X,
     operation: impl Fn(X, X, &mut u32) -> X,
 ) -> Result<X, FpFault> {
+    if quiet.allowed(s.mxcsr) {
+        let value = bare(first, second);
+        if quiet.holds(first, second, value) {
+            return Ok(value);
+        }
+    }
     let mut mxcsr = s.mxcsr & !FLAGS | MASKS;
     if s.mxcsr & MASKS == MASKS {
         let value = operation(first, second, &mut mxcsr);
@@ -56,7 +69,7 @@ fn guarded(
 /// Executes `O` with a source of `N` bytes.
 pub(super) fn run<O: FloatOp, const N: usize>(s: &mut FpState, o: &mut FpOperands<'_>) -> Done {
     let (first, second) = (s.xmm(o.dst), source::<N>(s, o));
-    *s.xmm_mut(o.dst) = guarded(s, O::KIND, first, second, O::apply)?;
+    *s.xmm_mut(o.dst) = guarded(s, (O::KIND, O::QUIET), first, second, O::bare, O::apply)?;
     Ok(())
 }
 
@@ -91,14 +104,35 @@ macro_rules! under_mxcsr {
     }};
 }
 
-/// `Code mnemonic bytes-of-a-memory-source kind;`
+/// Executes one instruction under the host's MXCSR.
+macro_rules! bare {
+    ($($instruction:expr),+; $($operands:tt)*) => {
+        // SAFETY: touches the named registers, and flags of MXCSR that nothing looks at.
+        unsafe {
+            asm!($($instruction,)+ $($operands)*);
+        }
+    };
+}
+
+/// `Code mnemonic bytes-of-a-memory-source kind quiet;`
 macro_rules! float_ops {
-    ($($code:ident $mnemonic:ident $len:literal $kind:expr;)*) => {
+    ($($code:ident $mnemonic:ident $len:literal $kind:expr, $quiet:expr;)*) => {
         $(
             #[allow(non_camel_case_types, reason = "named after the encoding")]
             pub(super) struct $code;
             impl FloatOp for $code {
                 const KIND: Kind = $kind;
+                const QUIET: Quiet = $quiet;
+                #[inline(always)]
+                fn bare(first: X, second: X) -> X {
+                    let mut value = to_host(first);
+                    bare!(concat!(stringify!($mnemonic), " {first}, {second}");
+                        first = inout(xmm_reg) value,
+                        second = in(xmm_reg) to_host(second),
+                        options(pure, nomem, nostack),
+                    );
+                    from_host(value)
+                }
                 #[inline(always)]
                 fn apply(first: X, second: X, mxcsr: &mut u32) -> X {
                     let mut value = to_host(first);
@@ -120,14 +154,26 @@ macro_rules! float_ops {
     };
 }
 
-/// `Code mnemonic kind;` with an immediate in the instruction.
+/// `Code mnemonic kind quiet;` with an immediate in the instruction.
 macro_rules! float_ops_imm {
-    ($($code:ident $mnemonic:ident $kind:expr;)*) => {
+    ($($code:ident $mnemonic:ident $kind:expr, $quiet:expr;)*) => {
         $(
             #[allow(non_camel_case_types, reason = "named after the encoding")]
             struct $code<const I: u8>;
             impl<const I: u8> FloatOp for $code<I> {
                 const KIND: Kind = $kind;
+                const QUIET: Quiet = $quiet;
+                #[inline(always)]
+                fn bare(first: X, second: X) -> X {
+                    let mut value = to_host(first);
+                    bare!(concat!(stringify!($mnemonic), " {first}, {second}, {imm}");
+                        first = inout(xmm_reg) value,
+                        second = in(xmm_reg) to_host(second),
+                        imm = const I,
+                        options(pure, nomem, nostack),
+                    );
+                    from_host(value)
+                }
                 #[inline(always)]
                 fn apply(first: X, second: X, mxcsr: &mut u32) -> X {
                     let mut value = to_host(first);
@@ -145,66 +191,66 @@ macro_rules! float_ops_imm {
 }
 
 float_ops! {
-    Addps_xmm_xmmm128 addps 16 Kind::Lanes(Arith::Add, Width::F32, 4);
-    Addpd_xmm_xmmm128 addpd 16 Kind::Lanes(Arith::Add, Width::F64, 2);
-    Addss_xmm_xmmm32 addss 4 Kind::Lanes(Arith::Add, Width::F32, 1);
-    Addsd_xmm_xmmm64 addsd 8 Kind::Lanes(Arith::Add, Width::F64, 1);
-    Mulps_xmm_xmmm128 mulps 16 Kind::Lanes(Arith::Mul, Width::F32, 4);
-    Mulpd_xmm_xmmm128 mulpd 16 Kind::Lanes(Arith::Mul, Width::F64, 2);
-    Mulss_xmm_xmmm32 mulss 4 Kind::Lanes(Arith::Mul, Width::F32, 1);
-    Mulsd_xmm_xmmm64 mulsd 8 Kind::Lanes(Arith::Mul, Width::F64, 1);
-    Subps_xmm_xmmm128 subps 16 Kind::Lanes(Arith::Sub, Width::F32, 4);
-    Subpd_xmm_xmmm128 subpd 16 Kind::Lanes(Arith::Sub, Width::F64, 2);
-    Subss_xmm_xmmm32 subss 4 Kind::Lanes(Arith::Sub, Width::F32, 1);
-    Subsd_xmm_xmmm64 subsd 8 Kind::Lanes(Arith::Sub, Width::F64, 1);
-    Divps_xmm_xmmm128 divps 16 Kind::Lanes(Arith::Div, Width::F32, 4);
-    Divpd_xmm_xmmm128 divpd 16 Kind::Lanes(Arith::Div, Width::F64, 2);
-    Divss_xmm_xmmm32 divss 4 Kind::Lanes(Arith::Div, Width::F32, 1);
-    Divsd_xmm_xmmm64 divsd 8 Kind::Lanes(Arith::Div, Width::F64, 1);
-    Minps_xmm_xmmm128 minps 16 Kind::InRange;
-    Minpd_xmm_xmmm128 minpd 16 Kind::InRange;
-    Minss_xmm_xmmm32 minss 4 Kind::InRange;
-    Minsd_xmm_xmmm64 minsd 8 Kind::InRange;
-    Maxps_xmm_xmmm128 maxps 16 Kind::InRange;
-    Maxpd_xmm_xmmm128 maxpd 16 Kind::InRange;
-    Maxss_xmm_xmmm32 maxss 4 Kind::InRange;
-    Maxsd_xmm_xmmm64 maxsd 8 Kind::InRange;
-    Sqrtps_xmm_xmmm128 sqrtps 16 Kind::InRange;
-    Sqrtpd_xmm_xmmm128 sqrtpd 16 Kind::InRange;
-    Sqrtss_xmm_xmmm32 sqrtss 4 Kind::InRange;
-    Sqrtsd_xmm_xmmm64 sqrtsd 8 Kind::InRange;
-    Rcpps_xmm_xmmm128 rcpps 16 Kind::InRange;
-    Rcpss_xmm_xmmm32 rcpss 4 Kind::InRange;
-    Rsqrtps_xmm_xmmm128 rsqrtps 16 Kind::InRange;
-    Rsqrtss_xmm_xmmm32 rsqrtss 4 Kind::InRange;
-    Haddps_xmm_xmmm128 haddps 16 Kind::Hadd(Width::F32);
-    Haddpd_xmm_xmmm128 haddpd 16 Kind::Hadd(Width::F64);
-    Hsubps_xmm_xmmm128 hsubps 16 Kind::Hsub(Width::F32);
-    Hsubpd_xmm_xmmm128 hsubpd 16 Kind::Hsub(Width::F64);
-    Addsubps_xmm_xmmm128 addsubps 16 Kind::Addsub(Width::F32);
-    Addsubpd_xmm_xmmm128 addsubpd 16 Kind::Addsub(Width::F64);
-    Cvtps2pd_xmm_xmmm64 cvtps2pd 8 Kind::InRange;
-    Cvtpd2ps_xmm_xmmm128 cvtpd2ps 16 Kind::Narrow(2);
-    Cvtss2sd_xmm_xmmm32 cvtss2sd 4 Kind::InRange;
-    Cvtsd2ss_xmm_xmmm64 cvtsd2ss 8 Kind::Narrow(1);
-    Cvtdq2ps_xmm_xmmm128 cvtdq2ps 16 Kind::InRange;
-    Cvtps2dq_xmm_xmmm128 cvtps2dq 16 Kind::InRange;
-    Cvttps2dq_xmm_xmmm128 cvttps2dq 16 Kind::InRange;
-    Cvtpd2dq_xmm_xmmm128 cvtpd2dq 16 Kind::InRange;
-    Cvttpd2dq_xmm_xmmm128 cvttpd2dq 16 Kind::InRange;
+    Addps_xmm_xmmm128 addps 16 Kind::Lanes(Arith::Add, Width::F32, 4), Quiet::Sum(Width::F32, 4);
+    Addpd_xmm_xmmm128 addpd 16 Kind::Lanes(Arith::Add, Width::F64, 2), Quiet::Sum(Width::F64, 2);
+    Addss_xmm_xmmm32 addss 4 Kind::Lanes(Arith::Add, Width::F32, 1), Quiet::Sum(Width::F32, 1);
+    Addsd_xmm_xmmm64 addsd 8 Kind::Lanes(Arith::Add, Width::F64, 1), Quiet::Sum(Width::F64, 1);
+    Mulps_xmm_xmmm128 mulps 16 Kind::Lanes(Arith::Mul, Width::F32, 4), Quiet::Product(Width::F32, 4);
+    Mulpd_xmm_xmmm128 mulpd 16 Kind::Lanes(Arith::Mul, Width::F64, 2), Quiet::Product(Width::F64, 2);
+    Mulss_xmm_xmmm32 mulss 4 Kind::Lanes(Arith::Mul, Width::F32, 1), Quiet::Product(Width::F32, 1);
+    Mulsd_xmm_xmmm64 mulsd 8 Kind::Lanes(Arith::Mul, Width::F64, 1), Quiet::Product(Width::F64, 1);
+    Subps_xmm_xmmm128 subps 16 Kind::Lanes(Arith::Sub, Width::F32, 4), Quiet::Sum(Width::F32, 4);
+    Subpd_xmm_xmmm128 subpd 16 Kind::Lanes(Arith::Sub, Width::F64, 2), Quiet::Sum(Width::F64, 2);
+    Subss_xmm_xmmm32 subss 4 Kind::Lanes(Arith::Sub, Width::F32, 1), Quiet::Sum(Width::F32, 1);
+    Subsd_xmm_xmmm64 subsd 8 Kind::Lanes(Arith::Sub, Width::F64, 1), Quiet::Sum(Width::F64, 1);
+    Divps_xmm_xmmm128 divps 16 Kind::Lanes(Arith::Div, Width::F32, 4), Quiet::Quotient(Width::F32, 4);
+    Divpd_xmm_xmmm128 divpd 16 Kind::Lanes(Arith::Div, Width::F64, 2), Quiet::Quotient(Width::F64, 2);
+    Divss_xmm_xmmm32 divss 4 Kind::Lanes(Arith::Div, Width::F32, 1), Quiet::Quotient(Width::F32, 1);
+    Divsd_xmm_xmmm64 divsd 8 Kind::Lanes(Arith::Div, Width::F64, 1), Quiet::Quotient(Width::F64, 1);
+    Minps_xmm_xmmm128 minps 16 Kind::InRange, Quiet::Operands(Width::F32, 4);
+    Minpd_xmm_xmmm128 minpd 16 Kind::InRange, Quiet::Operands(Width::F64, 2);
+    Minss_xmm_xmmm32 minss 4 Kind::InRange, Quiet::Operands(Width::F32, 1);
+    Minsd_xmm_xmmm64 minsd 8 Kind::InRange, Quiet::Operands(Width::F64, 1);
+    Maxps_xmm_xmmm128 maxps 16 Kind::InRange, Quiet::Operands(Width::F32, 4);
+    Maxpd_xmm_xmmm128 maxpd 16 Kind::InRange, Quiet::Operands(Width::F64, 2);
+    Maxss_xmm_xmmm32 maxss 4 Kind::InRange, Quiet::Operands(Width::F32, 1);
+    Maxsd_xmm_xmmm64 maxsd 8 Kind::InRange, Quiet::Operands(Width::F64, 1);
+    Sqrtps_xmm_xmmm128 sqrtps 16 Kind::InRange, Quiet::Root(Width::F32, 4);
+    Sqrtpd_xmm_xmmm128 sqrtpd 16 Kind::InRange, Quiet::Root(Width::F64, 2);
+    Sqrtss_xmm_xmmm32 sqrtss 4 Kind::InRange, Quiet::Root(Width::F32, 1);
+    Sqrtsd_xmm_xmmm64 sqrtsd 8 Kind::InRange, Quiet::Root(Width::F64, 1);
+    Rcpps_xmm_xmmm128 rcpps 16 Kind::InRange, Quiet::Exact;
+    Rcpss_xmm_xmmm32 rcpss 4 Kind::InRange, Quiet::Exact;
+    Rsqrtps_xmm_xmmm128 rsqrtps 16 Kind::InRange, Quiet::Exact;
+    Rsqrtss_xmm_xmmm32 rsqrtss 4 Kind::InRange, Quiet::Exact;
+    Haddps_xmm_xmmm128 haddps 16 Kind::Hadd(Width::F32), Quiet::Never;
+    Haddpd_xmm_xmmm128 haddpd 16 Kind::Hadd(Width::F64), Quiet::Never;
+    Hsubps_xmm_xmmm128 hsubps 16 Kind::Hsub(Width::F32), Quiet::Never;
+    Hsubpd_xmm_xmmm128 hsubpd 16 Kind::Hsub(Width::F64), Quiet::Never;
+    Addsubps_xmm_xmmm128 addsubps 16 Kind::Addsub(Width::F32), Quiet::Never;
+    Addsubpd_xmm_xmmm128 addsubpd 16 Kind::Addsub(Width::F64), Quiet::Never;
+    Cvtps2pd_xmm_xmmm64 cvtps2pd 8 Kind::InRange, Quiet::Source(Width::F32, 2);
+    Cvtpd2ps_xmm_xmmm128 cvtpd2ps 16 Kind::Narrow(2), Quiet::Narrow(2);
+    Cvtss2sd_xmm_xmmm32 cvtss2sd 4 Kind::InRange, Quiet::Source(Width::F32, 1);
+    Cvtsd2ss_xmm_xmmm64 cvtsd2ss 8 Kind::Narrow(1), Quiet::Narrow(1);
+    Cvtdq2ps_xmm_xmmm128 cvtdq2ps 16 Kind::InRange, Quiet::Inexact;
+    Cvtps2dq_xmm_xmmm128 cvtps2dq 16 Kind::InRange, Quiet::Integers(4);
+    Cvttps2dq_xmm_xmmm128 cvttps2dq 16 Kind::InRange, Quiet::Integers(4);
+    Cvtpd2dq_xmm_xmmm128 cvtpd2dq 16 Kind::InRange, Quiet::Integers(2);
+    Cvttpd2dq_xmm_xmmm128 cvttpd2dq 16 Kind::InRange, Quiet::Integers(2);
 }
 
 float_ops_imm! {
-    Cmpps_xmm_xmmm128_imm8 cmpps Kind::InRange;
-    Cmppd_xmm_xmmm128_imm8 cmppd Kind::InRange;
-    Cmpss_xmm_xmmm32_imm8 cmpss Kind::InRange;
-    Cmpsd_xmm_xmmm64_imm8 cmpsd Kind::InRange;
-    Roundps_xmm_xmmm128_imm8 roundps Kind::InRange;
-    Roundpd_xmm_xmmm128_imm8 roundpd Kind::InRange;
-    Roundss_xmm_xmmm32_imm8 roundss Kind::InRange;
-    Roundsd_xmm_xmmm64_imm8 roundsd Kind::InRange;
-    Dpps_xmm_xmmm128_imm8 dpps Kind::Dot(Width::F32, I);
-    Dppd_xmm_xmmm128_imm8 dppd Kind::Dot(Width::F64, I);
+    Cmpps_xmm_xmmm128_imm8 cmpps Kind::InRange, Quiet::Operands(Width::F32, 4);
+    Cmppd_xmm_xmmm128_imm8 cmppd Kind::InRange, Quiet::Operands(Width::F64, 2);
+    Cmpss_xmm_xmmm32_imm8 cmpss Kind::InRange, Quiet::Operands(Width::F32, 1);
+    Cmpsd_xmm_xmmm64_imm8 cmpsd Kind::InRange, Quiet::Operands(Width::F64, 1);
+    Roundps_xmm_xmmm128_imm8 roundps Kind::InRange, Quiet::Rounded(Width::F32, 4);
+    Roundpd_xmm_xmmm128_imm8 roundpd Kind::InRange, Quiet::Rounded(Width::F64, 2);
+    Roundss_xmm_xmmm32_imm8 roundss Kind::InRange, Quiet::Rounded(Width::F32, 1);
+    Roundsd_xmm_xmmm64_imm8 roundsd Kind::InRange, Quiet::Rounded(Width::F64, 1);
+    Dpps_xmm_xmmm128_imm8 dpps Kind::Dot(Width::F32, I), Quiet::Never;
+    Dppd_xmm_xmmm128_imm8 dppd Kind::Dot(Width::F64, I), Quiet::Never;
 }
 
 /// The table of one function per immediate 0..8.
@@ -244,11 +290,20 @@ fn with_imm(code: Code, imm: u8) -> Option<FpInsn> {
 
 /// xmm <- general register or memory integer of `$len` bytes.
 macro_rules! from_integer {
-    ($($name:ident $mnemonic:ident $len:literal $register:literal;)*) => {
+    ($($name:ident $mnemonic:ident $len:literal $register:literal $quiet:expr;)*) => {
         $(
             fn $name(s: &mut FpState, o: &mut FpOperands<'_>) -> Done {
                 let integer = if o.mem.is_empty() { o.gpr_in } else { load::<$len>(o.mem)[0] };
                 let first = s.xmm(o.dst);
+                let bare = |first: X, second: X| {
+                    let mut value = to_host(first);
+                    bare!(concat!(stringify!($mnemonic), " {first}, {second", $register, "}");
+                        first = inout(xmm_reg) value,
+                        second = in(reg) second[0],
+                        options(pure, nomem, nostack),
+                    );
+                    from_host(value)
+                };
                 let operation = |first: X, second: X, mxcsr: &mut u32| {
                     let mut value = to_host(first);
                     under_mxcsr!(mxcsr; concat!(stringify!($mnemonic), " {first}, {second", $register, "}");
@@ -258,7 +313,7 @@ macro_rules! from_integer {
                     );
                     from_host(value)
                 };
-                *s.xmm_mut(o.dst) = guarded(s, Kind::InRange, first, [integer, 0], operation)?;
+                *s.xmm_mut(o.dst) = guarded(s, (Kind::InRange, $quiet), first, [integer, 0], bare, operation)?;
                 Ok(())
             }
         )*
@@ -266,18 +321,27 @@ macro_rules! from_integer {
 }
 
 from_integer! {
-    cvtsi2ss_32 cvtsi2ss 4 ":e";
-    cvtsi2ss_64 cvtsi2ss 8 "";
-    cvtsi2sd_32 cvtsi2sd 4 ":e";
-    cvtsi2sd_64 cvtsi2sd 8 "";
+    cvtsi2ss_32 cvtsi2ss 4 ":e" Quiet::Inexact;
+    cvtsi2ss_64 cvtsi2ss 8 "" Quiet::Inexact;
+    cvtsi2sd_32 cvtsi2sd 4 ":e" Quiet::Exact;
+    cvtsi2sd_64 cvtsi2sd 8 "" Quiet::Inexact;
 }
 
 /// general register <- xmm or memory number of `$len` bytes.
 macro_rules! to_integer {
-    ($($name:ident $mnemonic:ident $len:literal $register:literal;)*) => {
+    ($($name:ident $mnemonic:ident $len:literal $register:literal $quiet:expr;)*) => {
         $(
             fn $name(s: &mut FpState, o: &mut FpOperands<'_>) -> Done {
                 let second = source::<$len>(s, o);
+                let bare = |_: X, second: X| {
+                    let value: u64;
+                    bare!(concat!(stringify!($mnemonic), " {value", $register, "}, {second}");
+                        value = out(reg) value,
+                        second = in(xmm_reg) to_host(second),
+                        options(pure, nomem, nostack),
+                    );
+                    [value, 0]
+                };
                 let operation = |_: X, second: X, mxcsr: &mut u32| {
                     let value: u64;
                     under_mxcsr!(mxcsr; concat!(stringify!($mnemonic), " {value", $register, "}, {second}");
@@ -287,7 +351,7 @@ macro_rules! to_integer {
                     );
                     [value, 0]
                 };
-                o.gpr_out = guarded(s, Kind::InRange, [0; 2], second, operation)?[0];
+                o.gpr_out = guarded(s, (Kind::InRange, $quiet), [0; 2], second, bare, operation)?[0];
                 Ok(())
             }
         )*
@@ -295,22 +359,32 @@ macro_rules! to_integer {
 }
 
 to_integer! {
-    cvtss2si_32 cvtss2si 4 ":e";
-    cvtss2si_64 cvtss2si 4 "";
-    cvtsd2si_32 cvtsd2si 8 ":e";
-    cvtsd2si_64 cvtsd2si 8 "";
-    cvttss2si_32 cvttss2si 4 ":e";
-    cvttss2si_64 cvttss2si 4 "";
-    cvttsd2si_32 cvttsd2si 8 ":e";
-    cvttsd2si_64 cvttsd2si 8 "";
+    cvtss2si_32 cvtss2si 4 ":e" Quiet::Integers(1);
+    cvtss2si_64 cvtss2si 4 "" Quiet::Long;
+    cvtsd2si_32 cvtsd2si 8 ":e" Quiet::Integers(1);
+    cvtsd2si_64 cvtsd2si 8 "" Quiet::Long;
+    cvttss2si_32 cvttss2si 4 ":e" Quiet::Integers(1);
+    cvttss2si_64 cvttss2si 4 "" Quiet::Long;
+    cvttsd2si_32 cvttsd2si 8 ":e" Quiet::Integers(1);
+    cvttsd2si_64 cvttsd2si 8 "" Quiet::Long;
 }
 
 /// RFLAGS <- comparison: ZF, PF and CF; OF, SF and AF become 0.
 macro_rules! compare {
-    ($($name:ident $mnemonic:ident $len:literal;)*) => {
+    ($($name:ident $mnemonic:ident $len:literal $quiet:expr;)*) => {
         $(
             fn $name(s: &mut FpState, o: &mut FpOperands<'_>) -> Done {
                 let (first, second) = (s.xmm(o.dst), source::<$len>(s, o));
+                let bare = |first: X, second: X| {
+                    let flags: u64;
+                    bare!(concat!(stringify!($mnemonic), " {first}, {second}"), "lahf";
+                        first = in(xmm_reg) to_host(first),
+                        second = in(xmm_reg) to_host(second),
+                        out("rax") flags,
+                        options(pure, nomem, nostack),
+                    );
+                    [flags >> 8 & 0x45, 0]
+                };
                 let operation = |first: X, second: X, mxcsr: &mut u32| {
                     let flags: u64;
                     under_mxcsr!(mxcsr; concat!(stringify!($mnemonic), " {first}, {second}"), "lahf";
@@ -321,7 +395,7 @@ macro_rules! compare {
                     );
                     [flags >> 8 & 0x45, 0]
                 };
-                o.flags = guarded(s, Kind::InRange, first, second, operation)?[0] as u32;
+                o.flags = guarded(s, (Kind::InRange, $quiet), first, second, bare, operation)?[0] as u32;
                 Ok(())
             }
         )*
@@ -329,10 +403,10 @@ macro_rules! compare {
 }
 
 compare! {
-    ucomiss ucomiss 4;
-    ucomisd ucomisd 8;
-    comiss comiss 4;
-    comisd comisd 8;
+    ucomiss ucomiss 4 Quiet::Operands(Width::F32, 1);
+    ucomisd ucomisd 8 Quiet::Operands(Width::F64, 1);
+    comiss comiss 4 Quiet::Operands(Width::F32, 1);
+    comisd comisd 8 Quiet::Operands(Width::F64, 1);
 }
 
 /// Operations with a general register or with flags.

@@ -122,7 +122,7 @@ pub(super) fn state(r: &mut Random, x87: bool) -> FpState {
         ..FpState::default()
     };
     // Rounding, denormals-are-zero, flush-to-zero and sticky flags at random, all exceptions masked.
-    s.mxcsr = 0x1f80 | (r.next() as u32 & 0xe07f & r.pick(&[0xffff, 0, 0x6000]));
+    s.mxcsr = 0x1f80 | (r.next() as u32 & 0xe07f & r.pick(&[0xffff, 0, 0x6000, 0x3f]));
     s.tags = match r.below(3) {
         0 => r.next() as u8,
         _ => 0xff,
