@@ -6,10 +6,12 @@
 pub mod decision;
 pub mod durable;
 pub mod envelope;
+pub mod gc;
 pub mod home;
 pub mod id;
 pub mod input;
 pub mod keyframe;
+pub mod list;
 pub mod outcome;
 pub mod spec;
 pub mod store;

@@ -113,7 +113,7 @@ pub struct Recording {
     /// This program's version.
     pub version: String,
     /// The engine.
-    pub engine: Engine,
+    pub engine: EngineKind,
     /// Milliseconds of wall time, from the call to the end.
     pub wall_ms: u64,
     /// Milliseconds of wall time from the call to the job's first event.
@@ -124,40 +124,4 @@ pub struct Recording {
     pub boot: Option<Content>,
     /// Images: what the user gave, for `ls`.
     pub source: String,
-}
-
-/// [`EngineKind`] with a stable name on disk.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-#[allow(missing_docs, reason = "as EngineKind")]
-pub enum Engine {
-    Kvm,
-    Soft,
-}
-
-impl From<EngineKind> for Engine {
-    fn from(kind: EngineKind) -> Self {
-        match kind {
-            EngineKind::Kvm => Engine::Kvm,
-            EngineKind::Soft => Engine::Soft,
-        }
-    }
-}
-
-impl From<Engine> for EngineKind {
-    fn from(engine: Engine) -> Self {
-        match engine {
-            Engine::Kvm => EngineKind::Kvm,
-            Engine::Soft => EngineKind::Soft,
-        }
-    }
-}
-
-impl std::fmt::Display for Engine {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Engine::Kvm => "kvm",
-            Engine::Soft => "soft",
-        })
-    }
 }

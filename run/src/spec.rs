@@ -2,6 +2,7 @@
 
 use rewind_platform::job::Job;
 use serde::{Deserialize, Serialize};
+use vmm::{Clock, RunParameters};
 
 use crate::{
     decision::Decision,
@@ -25,37 +26,6 @@ impl std::fmt::Display for Content {
 impl std::fmt::Debug for Content {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Content({self})")
-    }
-}
-
-/// What moves the virtual clock besides steps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Clock {
-    /// Nothing.
-    Steps,
-    /// User-mode conditional branches, in whole slices of this many.
-    Work {
-        /// Branches per slice.
-        slice: u64,
-    },
-}
-
-/// The virtual clock's constants, all in virtual nanoseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Timing {
-    /// What one step is worth.
-    pub quantum: u64,
-    /// A next deadline further away than this counts as stalled.
-    pub horizon: u64,
-    /// Time of nothing but periodic timers after which the run ends as idling; 0 never.
-    pub idling: u64,
-}
-
-impl Default for Timing {
-    /// 2 µs; a year; an hour.
-    fn default() -> Self {
-        Timing { quantum: 2_000, horizon: 365 * 86_400 * 1_000_000_000, idling: 3_600 * 1_000_000_000 }
     }
 }
 
@@ -99,14 +69,16 @@ pub struct Spec {
     pub kernel: Content,
     /// The initramfs with guest init.
     pub initramfs: Content,
+    /// The kernel's command line.
+    pub command_line: String,
     /// Images in order of their number.
     pub images: Vec<ImageSpec>,
     /// Bytes of RAM.
     pub memory: u64,
     /// Clock mode.
     pub clock: Clock,
-    /// Clock constants.
-    pub timing: Timing,
+    /// The clock's constants.
+    pub parameters: RunParameters,
     /// Command, environment, seed, epoch, cores, outputs.
     pub job: Job,
     /// Deviations.
@@ -177,10 +149,11 @@ pub(crate) mod tests {
             cpu_model: "rewind-v2".into(),
             kernel: Content([1; 32]),
             initramfs: Content([2; 32]),
+            command_line: "quiet".into(),
             images: vec![ImageSpec { content: Content([3; 32]), len: 4096 }],
             memory: 256 << 20,
             clock: Clock::Steps,
-            timing: Timing::default(),
+            parameters: RunParameters::default(),
             job: Job {
                 argv: vec![b"/bin/sh".to_vec(), b"-c".to_vec(), b"echo 'hi'".to_vec()],
                 env: vec![b"PATH=/bin".to_vec()],
@@ -217,10 +190,11 @@ pub(crate) mod tests {
         with(&|s| s.cpu_model.push('x'));
         with(&|s| s.kernel.0[31] = 0);
         with(&|s| s.initramfs.0[31] = 0);
+        with(&|s| s.command_line.push(' '));
         with(&|s| s.images[0].len += 512);
         with(&|s| s.memory += 1 << 20);
         with(&|s| s.clock = Clock::Work { slice: 1 << 22 });
-        with(&|s| s.timing.quantum += 1);
+        with(&|s| s.parameters.quantum += 1);
         with(&|s| s.job.argv.push(vec![]));
         with(&|s| s.job.seed[0] = 0);
         with(&|s| s.job.epoch += 1);
@@ -239,7 +213,7 @@ pub(crate) mod tests {
     /// Pinned: a change of the encoding must change [`FILE`]'s version and the key of [`Spec::hash`].
     #[test]
     fn the_encoding_is_pinned() {
-        assert_eq!(sample().id().to_string(), "c6cbcd33e8eaf868");
+        assert_eq!(sample().id().to_string(), "0a8727bde7028cdc");
         assert_eq!(sample().command(), "/bin/sh -c 'echo '\\''hi'\\'''");
     }
 

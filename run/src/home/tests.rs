@@ -3,7 +3,7 @@ use rewind_platform::record::{REC_OUTPUT, RecordHeader};
 use super::{run_dir::FinishError, run_dir::Finished, *};
 use crate::{
     input::InputLog,
-    outcome::{End, Engine, Recording},
+    outcome::{End, Recording},
     spec::tests::sample,
     testing::{Scratch, child_env, in_child, kill_points, note},
     trace::TraceWriter,
@@ -26,7 +26,7 @@ fn outcome(steps: u64, end: End) -> Outcome {
 fn recording() -> Recording {
     Recording {
         version: "0".into(),
-        engine: Engine::Soft,
+        engine: vmm::EngineKind::Soft,
         wall_ms: 5,
         first_event_ms: None,
         parent: None,

@@ -1,0 +1,229 @@
+//! Giving space back: what no run names any more.
+
+use std::{
+    collections::BTreeSet,
+    path::{Path, PathBuf},
+};
+
+use crate::{
+    durable::{self, WriteError},
+    envelope::ReadError,
+    home::{Home, HomeError, RunDir, RunError},
+    id,
+    keyframe::{self, Base, KeyframeError},
+    spec::Content,
+    store::{Compacted, PageError, PageHash},
+};
+
+/// What [`collect`] did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Collected {
+    /// What became of the pages.
+    pub pages: Compacted,
+    /// Recordings whose recorder died, removed.
+    pub died: u64,
+    /// Boot keyframes, kernels and other files nothing names, removed.
+    pub files: u64,
+    /// Bytes given back besides the pages'.
+    pub freed: u64,
+    /// Runs with a damaged file: pages only it names are gone.
+    pub damaged: Vec<String>,
+}
+
+/// Why space could not be given back.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GcError {
+    /// The home could not be had alone.
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    /// A run could not be read, and not because it is damaged: its pages might be needed.
+    #[error("nothing was removed: {0}")]
+    Run(#[from] RunError),
+    /// A keyframe likewise.
+    #[error("nothing was removed: {0}")]
+    Keyframe(#[from] KeyframeError),
+    /// The page store.
+    #[error(transparent)]
+    Pages(#[from] PageError),
+    /// Writing failed.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+}
+
+/// Everything the runs of a home name.
+#[derive(Default)]
+struct Named {
+    pages: BTreeSet<PageHash>,
+    boots: BTreeSet<Content>,
+    blobs: BTreeSet<Content>,
+    damaged: Vec<String>,
+}
+
+/// Removes everything no run names. Takes the home for itself; `verify` also reads and checks every page.
+/// With `boots`, boot keyframes no run builds on go too (the next run boots again).
+pub fn collect(home: &Home, verify: bool, boots: bool) -> Result<Collected, GcError> {
+    home.alone(|| {
+        let mut done = Collected::default();
+        // With the home to ourselves, an open run has no recorder.
+        for id in home.open_runs() {
+            done.freed += remove_dir(&home.path().join("open").join(id.to_string()))?;
+            done.died += 1;
+        }
+        let mut named = Named::default();
+        for id in home.runs() {
+            match home.run(id) {
+                Ok(run) => named.add_run(&run)?,
+                Err(RunError::Unknown(_)) => named.damaged.push(format!("run {id} has no spec")),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let all_boots = list(&home.path().join("boot"));
+        for key in &all_boots {
+            if !boots || named.boots.contains(key) {
+                named.add_boot(home, *key)?;
+            }
+        }
+        done.pages = home.pages().compact(&|hash| named.pages.contains(&hash), verify)?;
+        for key in all_boots.into_iter().filter(|key| boots && !named.boots.contains(key)) {
+            done.freed += remove_dir(&home.boot_dir(key))?;
+            done.files += 1;
+        }
+        for blob in list(&home.path().join("blobs")) {
+            if !named.blobs.contains(&blob) {
+                done.freed += remove_file(&home.blob_path(blob))?;
+                done.files += 1;
+            }
+        }
+        let kept_boots: BTreeSet<String> =
+            list(&home.path().join("boot")).iter().map(Content::to_string).collect();
+        for entry in entries(&home.cache("ram")) {
+            let name = entry.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+            if !kept_boots.contains(&name) {
+                done.freed += remove_file(&entry)?;
+                done.files += 1;
+            }
+        }
+        for dir in ["", "runs", "open", "boot", "blobs", "pages"] {
+            for entry in entries(&home.path().join(dir)) {
+                let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                if name.starts_with('.') && name.ends_with(".removed") {
+                    done.freed += remove_dir(&entry)?;
+                } else if durable::is_temporary(&name) {
+                    done.freed += remove_file(&entry)?;
+                }
+            }
+        }
+        done.damaged = named.damaged;
+        Ok(done)
+    })?
+}
+
+/// Drops the keyframes of a run; `replay` and everything that seeks makes its way from the boot keyframe then.
+/// Returns the bytes of the files removed; their pages go with the next gc.
+pub fn prune(run: &RunDir) -> Result<u64, WriteError> {
+    let dir = run.keyframes();
+    let mut freed = 0;
+    // Latest first: what is left is always a whole chain.
+    for step in keyframe::list(&dir).into_iter().rev() {
+        freed += remove_file(&dir.join(keyframe::file_name(step)))?;
+    }
+    Ok(freed)
+}
+
+impl Named {
+    fn add_run(&mut self, run: &RunDir) -> Result<(), GcError> {
+        let spec = match run.spec() {
+            Ok(spec) => spec,
+            Err(error) => return self.excuse(error),
+        };
+        self.blobs.extend([spec.kernel, spec.initramfs]);
+        self.blobs.extend(spec.images.iter().map(|image| image.content));
+        match run.inputs() {
+            Ok(inputs) => self.pages.extend(inputs.pages()),
+            Err(error) => self.excuse(error)?,
+        }
+        match run.recording() {
+            Ok(recording) => self.boots.extend(recording.and_then(|recording| recording.boot)),
+            Err(error) => self.excuse(error)?,
+        }
+        self.add_keyframes(&run.keyframes(), &run.id().to_string())
+    }
+
+    fn add_boot(&mut self, home: &Home, key: Content) -> Result<(), GcError> {
+        self.add_keyframes(&home.boot_dir(key), &format!("boot {key}"))
+    }
+
+    fn add_keyframes(&mut self, dir: &Path, run: &str) -> Result<(), GcError> {
+        for step in keyframe::list(dir) {
+            match keyframe::read(&dir.join(keyframe::file_name(step)), run, step) {
+                Ok(keyframe) => {
+                    self.pages.extend(keyframe.pages.iter().map(|at| at.hash));
+                    if let Base::Boot(key) = keyframe.base {
+                        self.boots.insert(key);
+                    }
+                }
+                Err(
+                    error @ (KeyframeError::Nonsense { .. }
+                    | KeyframeError::File {
+                        source: ReadError::Damaged { .. } | ReadError::Foreign { .. },
+                        ..
+                    }),
+                ) => self.damaged.push(error.to_string()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// A damaged file costs its run, not the whole collection; anything else stops it.
+    fn excuse(&mut self, error: RunError) -> Result<(), GcError> {
+        match error {
+            RunError::File { source: ReadError::Damaged { .. } | ReadError::Foreign { .. }, .. }
+            | RunError::Mismatch { .. } => {
+                self.damaged.push(error.to_string());
+                Ok(())
+            }
+            other => Err(other.into()),
+        }
+    }
+}
+
+fn entries(dir: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}
+
+/// Names in `dir` that are hashes.
+fn list(dir: &Path) -> Vec<Content> {
+    let name = |path: PathBuf| id::from_hex(path.file_name()?.to_str()?).map(Content);
+    let mut found: Vec<Content> = entries(dir).into_iter().filter_map(name).collect();
+    found.sort_unstable();
+    found
+}
+
+fn remove_file(path: &Path) -> Result<u64, WriteError> {
+    let len = std::fs::metadata(path).map_or(0, |meta| meta.len());
+    durable::remove_file(path)?;
+    Ok(len)
+}
+
+fn remove_dir(path: &Path) -> Result<u64, WriteError> {
+    let len = disk_bytes(path);
+    durable::remove_dir(path)?;
+    Ok(len)
+}
+
+/// Bytes of all files under `dir`.
+pub fn disk_bytes(dir: &Path) -> u64 {
+    entries(dir)
+        .into_iter()
+        .map(|path| match std::fs::symlink_metadata(&path) {
+            Ok(meta) if meta.is_dir() => disk_bytes(&path),
+            Ok(meta) => meta.len(),
+            Err(_) => 0,
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests;

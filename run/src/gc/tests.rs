@@ -1,0 +1,114 @@
+use super::*;
+use crate::{
+    envelope,
+    input::InputLog,
+    keyframe::{FILE, Keyframe, PageAt},
+    outcome::{End, Outcome, Recording},
+    spec::tests::sample,
+    testing::Scratch,
+};
+
+const MEMORY: u64 = 64 << 20;
+
+fn keyframe(home: &Home, dir: &Path, step: u64, base: Base, bytes: &[u8]) {
+    let put = |n: &u8| home.pages().put(&[*n; 4096]).unwrap();
+    let mut pages: Vec<PageAt> = bytes.iter().map(|n| PageAt { page: u64::from(*n), hash: put(n) }).collect();
+    pages.sort_by_key(|at| at.page);
+    home.pages().sync().unwrap();
+    let keyframe = Keyframe { step, records: 0, memory: MEMORY, base, machine: vec![], pages };
+    std::fs::create_dir_all(dir).unwrap();
+    envelope::write(FILE, &dir.join(keyframe::file_name(step)), &keyframe).unwrap();
+}
+
+fn record(home: &Home, epoch: i64, boot: Content, kernel: Content, bytes: &[u8]) -> id::RunId {
+    let mut spec = sample();
+    spec.job.epoch = epoch;
+    spec.kernel = kernel;
+    let run = home.begin(&spec).unwrap();
+    crate::trace::TraceWriter::create(run.dir().path()).unwrap().sync().unwrap();
+    keyframe(home, &run.dir().keyframes(), 10, Base::Boot(boot), bytes);
+    keyframe(home, &run.dir().keyframes(), 20, Base::Step(10), &[bytes[0] + 100]);
+    let outcome = Outcome {
+        end: End::Exited(0),
+        steps: 30,
+        virtual_ns: 1,
+        started: None,
+        started_ns: 0,
+        records: 0,
+        trace_hash: Content([0; 32]),
+        outputs: vec![],
+        missed: vec![],
+    };
+    let recording = Recording {
+        version: "0".into(),
+        engine: vmm::EngineKind::Soft,
+        wall_ms: 1,
+        first_event_ms: None,
+        parent: None,
+        boot: Some(boot),
+        source: String::new(),
+    };
+    let mut inputs = InputLog::default();
+    let logged = home.pages().put(&[bytes[0] + 200; 4096]).unwrap();
+    home.pages().sync().unwrap();
+    inputs.blocks.entry(0).or_default().insert(0, logged);
+    run.finish(&inputs, &outcome, &recording).unwrap();
+    home.runs().into_iter().find(|id| home.run(*id).unwrap().spec().unwrap().job.epoch == epoch).unwrap()
+}
+
+fn has(home: &Home, n: u8) -> bool {
+    home.pages().get(PageHash::of(&[n; 4096]), &mut [0; 4096]).is_ok()
+}
+
+#[test]
+fn what_a_run_names_stays_and_the_rest_goes() {
+    let dir = Scratch::new("gc");
+    let home = Home::open(dir.path()).unwrap();
+    let (boot, other_boot) = (Content([1; 32]), Content([2; 32]));
+    keyframe(&home, &home.boot_dir(boot), 5, Base::Full, &[1, 2]);
+    keyframe(&home, &home.boot_dir(other_boot), 5, Base::Full, &[3]);
+    let (kernel, other) = (home.keep_bytes(b"kernel").unwrap(), home.keep_bytes(b"other").unwrap());
+    let first = record(&home, 1, boot, kernel, &[10, 11]);
+    let second = record(&home, 2, boot, kernel, &[20, 11]);
+    drop(home.begin(&sample()).unwrap());
+    let done = collect(&home, false, true).unwrap();
+    assert_eq!((done.died, done.files), (1, 2), "a dead recording, a boot keyframe and a kernel");
+    let gone: Vec<u8> =
+        [1, 2, 10, 11, 20, 110, 120, 210, 220].into_iter().filter(|n| !has(&home, *n)).collect();
+    assert_eq!(gone, [], "{done:?}");
+    assert!(!has(&home, 3));
+    assert!(home.blob("kernel", kernel).is_ok() && home.blob("kernel", other).is_err());
+    home.run(second).unwrap().remove().unwrap();
+    let done = collect(&home, false, true).unwrap();
+    assert_eq!(done.pages.dropped, 3);
+    assert!([1, 2, 10, 11, 110, 210].iter().all(|n| has(&home, *n)));
+    assert!([20, 120, 220].iter().all(|n| !has(&home, *n)));
+    prune(&home.run(first).unwrap()).unwrap();
+    collect(&home, true, false).unwrap();
+    assert!(!has(&home, 10) && has(&home, 210), "outside input is not prunable");
+    assert!(has(&home, 1), "the boot keyframe stays");
+}
+
+#[test]
+fn damage_is_reported_and_newer_formats_stop_it() {
+    let dir = Scratch::new("gc");
+    let home = Home::open(dir.path()).unwrap();
+    let boot = Content([1; 32]);
+    keyframe(&home, &home.boot_dir(boot), 5, Base::Full, &[1]);
+    let run = record(&home, 1, boot, Content([0; 32]), &[10]);
+    record(&home, 2, boot, Content([0; 32]), &[20]);
+    let path = home.run(run).unwrap().keyframes().join(keyframe::file_name(20));
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[8] = 99; // its version
+    std::fs::write(&path, &bytes).unwrap();
+    let error = collect(&home, false, false).unwrap_err().to_string();
+    assert!(error.contains("nothing was removed") && error.contains("version 99"), "{error}");
+    assert!(has(&home, 110));
+    bytes[8] = 1;
+    bytes[40] ^= 1;
+    std::fs::write(&path, &bytes).unwrap();
+    let done = collect(&home, false, false).unwrap();
+    assert_eq!(done.damaged.len(), 1);
+    assert!(done.damaged[0].contains(&format!("keyframe 20 of run {run}")), "{:?}", done.damaged);
+    assert!(has(&home, 10) && !has(&home, 110) && has(&home, 120));
+}
