@@ -97,6 +97,6 @@ pub fn runs(home: &Home, filter: &Filter) -> (Vec<Summary>, Vec<RunError>) {
             Err(error) => broken.push(error),
         }
     }
-    found.sort_by(|a, b| (a.0, a.1.id).cmp(&(b.0, b.1.id)));
+    found.sort_by_key(|(when, run)| (*when, run.id));
     (found.into_iter().map(|(_, summary)| summary).collect(), broken)
 }
