@@ -40,21 +40,50 @@ pub struct ImageSpec {
 }
 
 /// Decisions and where they begin to count.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Schedule {
-    /// They are handed to the guest at this step; at 0, with the job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Segment {
+    /// They are handed to the guest when it commits this step (0: with the job), instead of those before.
     pub from: u64,
-    /// In ascending order ([`Schedule::new`] sorts).
+    /// In ascending order.
     pub decisions: Vec<Decision>,
 }
 
+/// How a run deviates from the one nobody disturbs: segments in ascending order of their first step. A fork has its
+/// parent's segments and one more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Schedule {
+    segments: Vec<Segment>,
+}
+
 impl Schedule {
-    /// A schedule in its one canonical order.
-    pub fn new(from: u64, mut decisions: Vec<Decision>) -> Self {
+    /// These decisions from step `from` on, none before.
+    pub fn new(from: u64, decisions: Vec<Decision>) -> Self {
+        Schedule::default().then(from, decisions)
+    }
+
+    /// This schedule until step `from`, then these decisions. Equal schedules are equal values.
+    pub fn then(&self, from: u64, mut decisions: Vec<Decision>) -> Self {
         decisions.sort_unstable();
         decisions.dedup();
-        // Where nothing is decided it does not matter from when.
-        Schedule { from: if decisions.is_empty() { 0 } else { from }, decisions }
+        let mut segments = self.segments.clone();
+        segments.retain(|segment| segment.from < from);
+        // Where nothing was armed and nothing is, it does not matter from when.
+        if segments.last().map_or(&[][..], |last| &last.decisions) != decisions {
+            segments.push(Segment { from, decisions });
+        }
+        Schedule { segments }
+    }
+
+    /// The segments, ascending.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// The decisions that count at `step`, and the step at which others replace them.
+    pub fn at(&self, step: u64) -> (&[Decision], Option<u64>) {
+        let next = self.segments.partition_point(|segment| segment.from <= step);
+        let decisions = next.checked_sub(1).map_or(&[][..], |i| &self.segments[i].decisions);
+        (decisions, self.segments.get(next).map(|segment| segment.from))
     }
 }
 
@@ -213,7 +242,7 @@ pub(crate) mod tests {
     /// Pinned: a change of the encoding must change [`FILE`]'s version and the key of [`Spec::hash`].
     #[test]
     fn the_encoding_is_pinned() {
-        assert_eq!(sample().id().to_string(), "0a8727bde7028cdc");
+        assert_eq!(sample().id().to_string(), "7fe7a87aeb8d2484");
         assert_eq!(sample().command(), "/bin/sh -c 'echo '\\''hi'\\'''");
     }
 
@@ -225,5 +254,11 @@ pub(crate) mod tests {
         };
         assert_eq!(Schedule::new(3, vec![at(2), at(1), at(2)]), Schedule::new(3, vec![at(1), at(2)]));
         assert_eq!(Schedule::new(3, vec![]), Schedule::default());
+        let fork = Schedule::new(3, vec![at(1)]).then(9, vec![at(5)]);
+        assert_eq!(fork.at(2), (&[][..], Some(3)));
+        assert_eq!(fork.at(3), (&[at(1)][..], Some(9)));
+        assert_eq!(fork.at(100), (&[at(5)][..], None));
+        assert_eq!(fork.then(3, vec![]), Schedule::default());
+        assert_eq!(fork.then(20, vec![]).segments().len(), 3);
     }
 }

@@ -132,10 +132,23 @@ unsafe impl Sync for GuestMemory {}
 impl GuestMemory {
     /// `bytes` of zeroed RAM and a zeroed control slot. Host memory is only used for pages touched.
     pub fn new(bytes: u64) -> Result<Self, MemoryError> {
-        if !bytes.is_multiple_of(1 << 20) || !(64 << 20..=64 << 30).contains(&bytes) {
-            return Err(MemoryError::Size { bytes });
+        check_size(bytes)?;
+        GuestMemory::with_ram(map_anonymous(bytes)?, bytes)
+    }
+
+    /// `bytes` of RAM that begin as the content of `file` (a keyframe's raw copy), mapped private: the file is
+    /// never written, and its pages are shared with every other machine over it until the guest writes them.
+    pub fn over_file(file: &std::fs::File, bytes: u64) -> Result<Self, MemoryError> {
+        check_size(bytes)?;
+        let map = |source: std::io::Error| MemoryError::Map { bytes, source };
+        if file.metadata().map_err(map)?.len() != bytes {
+            // A shorter file would be a SIGBUS at the first touch behind its end.
+            return Err(map(std::io::Error::other("the keyframe's raw copy has another size")));
         }
-        let ram = map_anonymous(bytes)?;
+        GuestMemory::with_ram(map_private(file, bytes)?, bytes)
+    }
+
+    fn with_ram(ram: NonNull<u8>, bytes: u64) -> Result<Self, MemoryError> {
         let control = match map_anonymous(layout::CONTROL_SIZE) {
             Ok(control) => control,
             Err(error) => {
@@ -294,6 +307,39 @@ impl Drop for GuestMemory {
     }
 }
 
+fn check_size(bytes: u64) -> Result<(), MemoryError> {
+    if bytes.is_multiple_of(1 << 20) && (64 << 20..=64 << 30).contains(&bytes) {
+        Ok(())
+    } else {
+        Err(MemoryError::Size { bytes })
+    }
+}
+
+fn map_private(file: &std::fs::File, bytes: u64) -> Result<NonNull<u8>, MemoryError> {
+    use rustix::mm::{MapFlags, ProtFlags, mmap};
+    // SAFETY: a new private mapping at an address the host chooses disturbs nothing.
+    let mapped = unsafe {
+        mmap(
+            std::ptr::null_mut(),
+            bytes as usize,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE | MapFlags::NORESERVE,
+            file,
+            0,
+        )
+    };
+    mapped_at(mapped, bytes)
+}
+
+fn mapped_at(
+    mapped: Result<*mut std::ffi::c_void, rustix::io::Errno>,
+    bytes: u64,
+) -> Result<NonNull<u8>, MemoryError> {
+    let mapped = mapped.map_err(|source| MemoryError::Map { bytes, source: source.into() })?;
+    NonNull::new(mapped.cast())
+        .ok_or_else(|| MemoryError::Map { bytes, source: std::io::Error::other("mapped at address 0") })
+}
+
 fn map_anonymous(bytes: u64) -> Result<NonNull<u8>, MemoryError> {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
     // SAFETY: a new mapping at an address the host chooses disturbs nothing.
@@ -305,9 +351,7 @@ fn map_anonymous(bytes: u64) -> Result<NonNull<u8>, MemoryError> {
             MapFlags::PRIVATE | MapFlags::NORESERVE,
         )
     };
-    let mapped = mapped.map_err(|source| MemoryError::Map { bytes, source: source.into() })?;
-    NonNull::new(mapped.cast())
-        .ok_or_else(|| MemoryError::Map { bytes, source: std::io::Error::other("mapped at address 0") })
+    mapped_at(mapped, bytes)
 }
 
 fn unmap(at: NonNull<u8>, bytes: u64) {
@@ -319,6 +363,22 @@ fn unmap(at: NonNull<u8>, bytes: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_over_a_file_starts_as_the_file_and_never_writes_it() {
+        let path = std::env::temp_dir().join(format!("rewind-memory-{}", std::process::id()));
+        let mut bytes = vec![0; 64 << 20];
+        bytes[4096] = 7;
+        std::fs::write(&path, &bytes).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        let memory = GuestMemory::over_file(&file, 64 << 20).unwrap();
+        assert_eq!(memory.read_u32(Gpa(4096)).unwrap(), 7);
+        memory.write_u32(Gpa(4096), 9).unwrap();
+        assert_eq!(memory.read_u32(Gpa(4096)).unwrap(), 9);
+        assert!(std::fs::read(&path).unwrap() == bytes);
+        assert!(matches!(GuestMemory::over_file(&file, 128 << 20), Err(MemoryError::Map { .. })));
+        std::fs::remove_file(&path).unwrap();
+    }
 
     #[test]
     fn own_writes_are_dirty_and_control_is_not_ram() {
