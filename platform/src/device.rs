@@ -1,7 +1,20 @@
 //! The block port and `/dev/rewind`.
+//!
+//! Any program may write JSON lines to `/dev/rewind`; each line is one record, longer ones are cut
+//! ([`crate::record::FLAG_CUT`]). A line whose first key is `mark` (`{"mark": ...}`, blanks allowed before the
+//! brace and the key) becomes [`crate::record::REC_MARK`], any other line [`crate::record::REC_PROPERTY`]. The kernel
+//! does not look further: whether it is JSON is the reader's to judge.
+//!
+//! `/dev/rewind-out` and `/dev/rewind-err` are the job's descriptors 1 and 2: every write to them becomes
+//! [`crate::record::REC_OUTPUT`] records. They are character devices that are no terminals and cannot be sought.
 
 /// Most segments of one block request.
 pub const BLOCK_SEGMENTS: usize = 256;
+
+/// Most images of one machine.
+pub const BLOCK_IMAGES: u64 = 8;
+/// Most cores [`IOCTL_CORES`] can report. They can only become more, and only before the job starts.
+pub const CORES_MAX: u64 = 64;
 
 /// One block request, in guest memory below 4 GiB, 16-byte aligned. The monitor writes `status` and, for
 /// [`BLOCK_INFO`], `sector` = size of the image in 512-byte sectors.

@@ -25,3 +25,8 @@ pub const RING_OFFSET: u64 = 0x20_0000;
 pub const RING_CAPACITY: u64 = 0x20_0000;
 /// The guest asks for a drain ([`crate::port::RING`]) once more than this many bytes wait.
 pub const RING_HIGH_WATER: u64 = RING_CAPACITY / 2;
+
+/// The kernel's command line; the monitor passes exactly this. No vDSO, so that every clock read is a step; a fixed
+/// delay loop, since there is no clock to measure one with; the boot seed (`SETUP_RNG_SEED`) is trusted; messages
+/// from warnings up reach the console.
+pub const COMMAND_LINE: &str = "console=ttyRW0 vdso=0 lpj=10000 random.trust_bootloader=on loglevel=5";

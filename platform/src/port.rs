@@ -19,7 +19,8 @@ pub const JOB: u16 = 0x0b10;
 pub const END: u16 = 0x0b14;
 /// `rep outsb` (8-bit): console text before the ring is up, and panics.
 pub const CONSOLE: u16 = 0x0b18;
-/// `out` (value ignored): the `rewind_input` device may have data; polled devices are serviced here.
+/// `out` (value ignored): the guest is idle, nothing is armed and input is open ([`crate::state::ST_INPUT_OPEN`]):
+/// the monitor returns once there is input or the channel is closed.
 pub const DEVICE: u16 = 0x0b1c;
 
 /// [`END`]: ordinary power off (init reported the job's status in a record before).

@@ -26,7 +26,8 @@ pub const ST_IDLING: u64 = 0x48;
 pub const ST_THREAD: u64 = 0x50;
 /// That thread's own system call number.
 pub const ST_SYSCALL: u64 = 0x58;
-/// u32: its commits since that system call; u32 at +4: its tid.
+/// u32: its commits between that system call and this step, from 0: the third part of the step's place, the same
+/// number a decision applied just before this commit has in [`crate::control::DecisionEntry::returns`].
 pub const ST_RETURNS: u64 = 0x60;
 /// u32: tid of the thread that committed the current step.
 pub const ST_TID: u64 = 0x64;
@@ -38,6 +39,14 @@ pub const ST_PAGE_COST: u64 = 0x70;
 pub const ST_INPUT_OPEN: u64 = 0x78;
 /// Delay for the next timer expiry asked for by a late-timer decision.
 pub const ST_LATE: u64 = 0x80;
+/// Cores reported (one runs), from 1 to [`crate::device::CORES_MAX`].
+pub const ST_CORES: u64 = 0x88;
+/// Part of a nanosecond of bulk work charged but not yet in `ST_BASE`, in 1/4096.
+pub const ST_CHARGE_REST: u64 = 0x90;
+/// When something new last happened (for the idling verdict), nanoseconds since boot.
+pub const ST_PROGRESS: u64 = 0x98;
+/// Non-zero once a rank decision was applied: the scheduler looks at ranks.
+pub const ST_RANKS: u64 = 0xa0;
 /// Table of published kernel facts: up to [`ST_FACTS_MAX`] u64 values indexed by `Fact`; `u64::MAX` = absent.
 pub const ST_FACTS: u64 = 0x200;
 /// Capacity of the table.
@@ -67,6 +76,10 @@ pub enum Fact {
     /// Address of `vmemmap` (struct page array) and size of struct page.
     Vmemmap = 7,
     PageSize = 8,
+    /// Start of the kernel image's mapping: virtual - this + `phys_base` = physical.
+    KernelMap = 9,
+    /// Bytes of a task_struct, its FPU state included.
+    SizeofTask = 10,
     TaskTasks = 16,
     TaskThreadNode = 17,
     TaskSignal = 18,
@@ -92,6 +105,11 @@ pub enum Fact {
     TaskExitState = 38,
     TaskCred = 39,
     TaskActiveMm = 40,
+    TaskGroupLeader = 41,
+    TaskExitCode = 43,
+    TaskRewindClones = 44,
+    TaskChildren = 45,
+    TaskSibling = 46,
     MmPgd = 48,
     MmMt = 49,
     MmArgStart = 50,
@@ -151,4 +169,13 @@ pub enum Fact {
     /// `sizeof(struct fxregs_state)` starts at this offset in `struct fpu`'s state.
     FpuFxsave = 108,
     FileDentry = 109,
+    /// In `struct fpu` (at [`Fact::TaskFpu`]): pointer to the fpstate in use; in it, the FXSAVE image.
+    FpuFpstate = 110,
+    FpstateRegs = 111,
+    CredUid = 112,
+    CredGid = 113,
+    /// In `struct page`, for page cache: the mapping and the page number in the file.
+    FolioMapping = 114,
+    FolioIndex = 115,
+    XaNodeShift = 116,
 }
