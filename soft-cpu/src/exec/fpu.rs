@@ -10,6 +10,11 @@ use crate::{
     insn::{Insn, Opd, R},
 };
 
+/// Bytes of the memory operand of nearly all instructions at most.
+const SHORT: usize = 16;
+/// Bytes of the memory operand of those that save or restore the state at most.
+const LONG: usize = 512;
+
 const CR0_MP: u64 = 1 << 1;
 const CR0_EM: u64 = 1 << 2;
 const CR0_TS: u64 = 1 << 3;
@@ -18,8 +23,12 @@ const CR4_OSXMMEXCPT: u64 = 1 << 10;
 
 /// Fills in what running needs; `insn.fp` is set.
 pub(crate) fn prepare(iced: &Instruction, insn: &mut Insn) {
-    insn.run =
-        if matches!(iced.mnemonic(), Mnemonic::Maskmovq | Mnemonic::Maskmovdqu) { masked } else { run };
+    let long = insn.fp.is_some_and(|fp| usize::from(fp.mem_len) > SHORT);
+    insn.run = match iced.mnemonic() {
+        Mnemonic::Maskmovq | Mnemonic::Maskmovdqu => masked,
+        _ if long => run::<LONG>,
+        _ => run::<SHORT>,
+    };
 }
 
 fn check(cpu: &Cpu, class: FpClass, pending: bool) -> R {
@@ -61,12 +70,13 @@ fn failed(cpu: &Cpu, fault: FpFault) -> crate::fault::Abort {
     }
 }
 
-pub(crate) fn run(cpu: &mut Cpu, insn: &Insn) -> R {
+/// Runs an instruction whose memory operand has at most `N` bytes.
+fn run<const N: usize>(cpu: &mut Cpu, insn: &Insn) -> R {
     let Some(fp) = &insn.fp else { return Err(ud()) };
     check(cpu, fp.class, fp.checks_pending)?;
     let memory = insn.a == Opd::Mem || insn.b == Opd::Mem || insn.c == Opd::Mem;
-    let mut buffer = [0u8; 512];
-    let len = if memory { usize::from(fp.mem_len).min(512) } else { 0 };
+    let mut buffer = [0u8; N];
+    let len = if memory { usize::from(fp.mem_len).min(N) } else { 0 };
     let mut span = None;
     if len > 0 {
         let at = cpu.address(insn);

@@ -2,15 +2,15 @@
 
 use core::arch::asm;
 
-use iced_x86::{Code, Instruction, Register};
+use iced_x86::Code;
 
 use super::{FpClass, FpFault, FpInsn, FpOperands, FpState, GprUse, lanes::load};
 
 macro_rules! crc32 {
     ($($name:ident $len:literal $first:literal $class:ident $second:literal $type:ty;)*) => {
         $(
-            fn $name<const SHIFT: u32>(_: &mut FpState, o: &mut FpOperands<'_>) -> Result<(), FpFault> {
-                let value = if o.mem.is_empty() { o.gpr_in >> SHIFT } else { load::<$len>(o.mem)[0] };
+            fn $name(_: &mut FpState, o: &mut FpOperands<'_>) -> Result<(), FpFault> {
+                let value = if o.mem.is_empty() { o.gpr_in } else { load::<$len>(o.mem)[0] };
                 let mut crc = o.gpr2_in;
                 // SAFETY: touches the two registers only; x86-64-v2 hosts have the instruction.
                 unsafe {
@@ -36,14 +36,12 @@ crc32! {
 }
 
 /// CRC32.
-pub(super) fn lookup(insn: &Instruction) -> Option<FpInsn> {
-    let high = matches!(insn.op1_register(), Register::AH | Register::BH | Register::CH | Register::DH);
-    let (run, len): (super::FpRun, u16) = match insn.code() {
-        Code::Crc32_r32_rm8 if high => (crc32_8::<8>, 1),
-        Code::Crc32_r32_rm8 | Code::Crc32_r64_rm8 => (crc32_8::<0>, 1),
-        Code::Crc32_r32_rm16 => (crc32_16::<0>, 2),
-        Code::Crc32_r32_rm32 => (crc32_32::<0>, 4),
-        Code::Crc32_r64_rm64 => (crc32_64::<0>, 8),
+pub(super) fn lookup(code: Code) -> Option<FpInsn> {
+    let (run, len): (super::FpRun, u16) = match code {
+        Code::Crc32_r32_rm8 | Code::Crc32_r64_rm8 => (crc32_8, 1),
+        Code::Crc32_r32_rm16 => (crc32_16, 2),
+        Code::Crc32_r32_rm32 => (crc32_32, 4),
+        Code::Crc32_r64_rm64 => (crc32_64, 8),
         _ => return None,
     };
     Some(FpInsn::new(FpClass::General, run).reads(len).gpr(GprUse::InOut))

@@ -115,8 +115,8 @@ pub enum GprUse {
     In,
     /// The first operand, if it is a general register, becomes all 64 bits of `gpr_out` (zero-extended by `run`).
     Out,
-    /// CRC32: the source register, if it is one, whole in `gpr_in`, the first operand's register in `gpr2_in`;
-    /// all 64 bits of the latter become `gpr_out`.
+    /// CRC32: the source operand, if it is a register, in the low bits of `gpr_in` (AH to DH shifted down), the
+    /// first operand's register in `gpr2_in`; all 64 bits of the latter become `gpr_out`.
     InOut,
     /// AX becomes the low 16 bits of `gpr_out` (FNSTSW AX).
     OutAx,
@@ -269,7 +269,7 @@ pub fn lookup(insn: &Instruction) -> Option<FpInsn> {
         .or_else(|| sse_float::lookup(code, insn.immediate8()))
         .or_else(|| sse_imm::lookup(code, insn.immediate8()))
         .or_else(|| save::lookup(code))
-        .or_else(|| crc32::lookup(insn))
+        .or_else(|| crc32::lookup(code))
         .or_else(|| pcmpstr::lookup(code, insn.immediate8()))
         .or_else(|| mmx::lookup(code))
         .or_else(|| x87::lookup(insn))

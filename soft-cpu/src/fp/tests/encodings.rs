@@ -41,7 +41,12 @@ pub(super) fn encodings() -> Vec<(Vec<u8>, Instruction, FpInsn)> {
                 for modrm in 0..=255u8 {
                     let (mode, middle, low) = (modrm >> 6, modrm >> 3 & 7, modrm & 7);
                     let x87 = escape.is_empty();
-                    let wanted = if mode == 3 { x87 || low < 3 } else { mode == 0 && low == 7 };
+                    // 4 is AH as the source of CRC32.
+                    let wanted = if mode == 3 {
+                        x87 || low < 3 || low == 4 && *opcode == 0xf0
+                    } else {
+                        mode == 0 && low == 7
+                    };
                     if !wanted {
                         continue;
                     }
@@ -122,7 +127,8 @@ pub(super) fn by_table(
     match entry.gpr {
         GprUse::In => o.gpr_in = source.map_or(0, |register| value(gpr, register)),
         GprUse::InOut => {
-            o.gpr_in = source.map_or(0, |register| value(gpr, register));
+            let high = |r| matches!(r, Register::AH | Register::BH | Register::CH | Register::DH);
+            o.gpr_in = source.map_or(0, |r| value(gpr, r) >> if high(r) { 8 } else { 0 });
             o.gpr2_in = value(gpr, insn.op0_register());
         }
         GprUse::Lengths | GprUse::LengthsOutCx => (o.gpr_in, o.gpr2_in) = (gpr[0], gpr[2]),
