@@ -12,12 +12,7 @@ use soft_cpu::state::{CpuState, DescriptorTable, Segment, gpr};
 
 use crate::memory::{GuestMemory, MemoryError};
 
-/// Kernel command line of every run.
-///
-/// `vdso=0`: each clock read is a system call, so a step. `lpj`: no calibration by waiting. `panic=-1`: a panic
-/// ends the machine at once.
-pub const COMMAND_LINE: &str =
-    "vdso=0 nokaslr lpj=1000000 random.trust_bootloader=on rdinit=/init panic=-1 quiet";
+pub use rewind_platform::layout::COMMAND_LINE;
 
 /// Seed of the kernel's generator at boot. A constant, so that booting is the same for every run; the run's own
 /// seed is added by init with the job.

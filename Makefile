@@ -1,0 +1,38 @@
+# Rewind. `make demo` and `make test` are the two commands to know; each sets up and builds what it needs.
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+
+all: build
+
+## setup: installs the packages the project needs (Debian 12); quiet when done
+setup:
+	@scripts/setup.sh && echo "setup: everything is installed"
+
+## build: guest kernel, guest init, and the command at target/release/rewind
+build:
+	@scripts/build.sh
+
+## test: sets up, builds, and runs every test, the test bench included
+test:
+	@scripts/test.sh
+
+## test-kvm: the kvm engine's tests on a real KVM inside QEMU's emulator
+test-kvm: setup build
+	@tests/bench/kvm.sh
+
+## demo: sets up, builds, and shows the main job: check finds a lost update, blame says who did it
+demo:
+	@scripts/demo.sh
+
+## bench: every measurement of benches/
+bench: setup build
+	@benches/run.sh
+
+## clean: removes what was built here (not the kernel kept in the user's cache)
+clean:
+	rm -rf target build
+
+help:
+	@sed -n 's/^## /  /p' Makefile
+
+.PHONY: all setup build test test-kvm demo bench clean help
