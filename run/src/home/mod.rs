@@ -15,6 +15,7 @@ use std::{
     fs::{File, OpenOptions, TryLockError},
     io,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use crate::{
@@ -73,7 +74,7 @@ pub enum HomeError {
 pub struct Home {
     path: PathBuf,
     lock: Option<File>,
-    pages: PageStore,
+    pages: Arc<PageStore>,
 }
 
 impl Home {
@@ -99,7 +100,7 @@ impl Home {
             Err(source) => return Err(HomeError::Io { path: version, source }),
         }
         let lock = lock_shared(&path.join("lock"))?;
-        Ok(Home { path: path.to_owned(), lock, pages: PageStore::open(&path.join("pages")) })
+        Ok(Home { path: path.to_owned(), lock, pages: Arc::new(PageStore::open(&path.join("pages"))) })
     }
 
     fn make(path: &Path, version: &Path) -> Result<(), HomeError> {
@@ -126,7 +127,7 @@ impl Home {
     }
 
     /// Its page store.
-    pub fn pages(&self) -> &PageStore {
+    pub fn pages(&self) -> &Arc<PageStore> {
         &self.pages
     }
 

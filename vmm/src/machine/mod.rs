@@ -244,6 +244,11 @@ impl Machine {
         Position { step: self.step(), offset }
     }
 
+    /// At the commit of a step, with none of its user instructions run: a place every run of the spec has.
+    pub fn at_commit(&self) -> bool {
+        self.place == Place::Counted(Instructions(0))
+    }
+
     /// Steps committed; 0 before the guest published its state page.
     pub fn step(&self) -> Step {
         Step(self.state_u64(rewind_platform::state::ST_STEP).unwrap_or(0))

@@ -1,0 +1,230 @@
+//! The boot keyframe: booting is the same for every run of one kernel, so it is done once.
+
+use std::{path::PathBuf, sync::Arc};
+
+use rewind_platform::{PLATFORM_VERSION, record::RecordHeader};
+use vmm::{Clock, EngineKind, KernelFiles, Machine, MachineConfig, RecordSink, Stop, Until, memory::PageSet};
+
+use crate::{
+    durable, envelope,
+    error::StageError,
+    home::Home,
+    keyframe::{self, Base, Keyframe, PageAt, Whole},
+    spec::{Content, Spec},
+    store::PAGE_SIZE,
+    trace::{TraceError, TraceHasher, TraceReader, TraceWriter},
+};
+
+/// Kernel and initramfs with their hashes.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// The files.
+    pub files: KernelFiles,
+    /// BLAKE3 of vmlinux.
+    pub kernel: Content,
+    /// BLAKE3 of the initramfs.
+    pub initramfs: Content,
+}
+
+impl Kernel {
+    /// Hashes the files.
+    pub fn new(files: KernelFiles) -> Kernel {
+        let hash = |bytes: &[u8]| Content(*blake3::hash(bytes).as_bytes());
+        Kernel { kernel: hash(&files.vmlinux), initramfs: hash(&files.initramfs), files }
+    }
+
+    /// The files a run was recorded with, from the home.
+    pub fn of(home: &Home, spec: &Spec) -> Result<Kernel, StageError> {
+        let files = KernelFiles {
+            vmlinux: home.blob("kernel", spec.kernel)?.into(),
+            initramfs: home.blob("initramfs", spec.initramfs)?.into(),
+            command_line: spec.command_line.clone(),
+        };
+        Ok(Kernel { files, kernel: spec.kernel, initramfs: spec.initramfs })
+    }
+}
+
+/// A boot keyframe, ready to start machines from.
+#[derive(Debug)]
+pub struct Boot {
+    /// Its name.
+    pub key: Content,
+    /// Pages and state.
+    pub whole: Whole,
+    /// The raw copy of all RAM.
+    pub raw: PathBuf,
+    /// Default records made while booting.
+    pub records: u64,
+    /// Hash state after them.
+    pub hasher: TraceHasher,
+    /// Where its trace is, for runs to begin theirs with.
+    pub dir: PathBuf,
+}
+
+/// What names the boot of this spec on this engine.
+pub fn key(spec: &Spec, engine: EngineKind) -> Content {
+    let parts = (
+        PLATFORM_VERSION,
+        spec.platform,
+        &spec.cpu_model,
+        spec.kernel,
+        spec.initramfs,
+        &spec.command_line,
+        spec.memory,
+        engine.name(),
+    );
+    let encoded = postcard::to_allocvec(&parts).expect("plain data encodes");
+    Content(blake3::derive_key("rewind boot keyframe 1", &encoded))
+}
+
+/// The boot keyframe of this spec, made if the home has none. `kernel` is only asked for then.
+pub fn ensure(
+    home: &Home,
+    spec: &Spec,
+    engine: EngineKind,
+    kernel: &dyn Fn() -> Result<Kernel, StageError>,
+    notice: &dyn Fn(&str),
+) -> Result<Boot, StageError> {
+    let key = key(spec, engine);
+    if let Some(boot) = open(home, key)? {
+        return Ok(boot);
+    }
+    notice("booting the guest once for this kernel; later runs start from there");
+    make(home, spec, engine, &kernel()?, key)?;
+    open(home, key)?.ok_or_else(|| StageError::Boot("its keyframe vanished".into()))
+}
+
+/// The boot keyframe with this key, if the home has it.
+pub fn open(home: &Home, key: Content) -> Result<Option<Boot>, StageError> {
+    let dir = home.boot_dir(key);
+    let Some(step) = keyframe::list(&dir).pop() else { return Ok(None) };
+    let run = format!("boot {}", &key.to_string()[..16]);
+    let whole = keyframe::whole(&dir, &run, step)?;
+    let raw = keyframe::raw_file(&home.cache("ram"), key, &whole, &run, home.pages())?;
+    let trace = TraceReader::open(&dir)?;
+    let mut hasher = TraceHasher::default();
+    for record in trace.iter() {
+        let record = record?;
+        hasher.add(&record.header, &record.payload);
+    }
+    let records = trace.records();
+    if records != whole.keyframe.records {
+        let what = "its trace is cut short; `rewind gc --boots` removes it";
+        return Err(StageError::Keyframe(keyframe::KeyframeError::Nonsense { run, step, what }));
+    }
+    Ok(Some(Boot { key, whole, raw, records, hasher, dir }))
+}
+
+struct BootSink {
+    writer: TraceWriter,
+    console: Vec<u8>,
+    error: Option<durable::WriteError>,
+}
+
+impl RecordSink for BootSink {
+    fn record(&mut self, header: &RecordHeader, payload: &[u8]) {
+        if let Err(error) = self.writer.add(header, payload) {
+            self.error.get_or_insert(error);
+        }
+        if header.kind == rewind_platform::record::REC_CONSOLE {
+            self.console(payload);
+        }
+    }
+
+    fn console(&mut self, text: &[u8]) {
+        self.console.extend_from_slice(text);
+        let excess = self.console.len().saturating_sub(4096);
+        self.console.drain(..excess);
+    }
+}
+
+fn make(
+    home: &Home,
+    spec: &Spec,
+    engine: EngineKind,
+    kernel: &Kernel,
+    key: Content,
+) -> Result<(), StageError> {
+    let config = config(spec, engine, kernel.files.clone())?;
+    let mut machine = Machine::boot(&MachineConfig { clock: Clock::Steps, ..config })?;
+    let target = home.boot_dir(key);
+    let dir = durable::temporary_beside(&target);
+    durable::create_dir(&dir)?;
+    let mut sink = BootSink { writer: TraceWriter::create(&dir)?, console: Vec::new(), error: None };
+    let stop = machine.run(&Until::END, &mut sink)?;
+    if stop != Stop::Job {
+        let _ = std::fs::remove_dir_all(&dir);
+        let console = String::from_utf8_lossy(&sink.console).into_owned();
+        return Err(StageError::Boot(format!("{stop:?}; its console ended with:\n{console}")));
+    }
+    if let Some(error) = sink.error {
+        return Err(error.into());
+    }
+    sink.writer.sync()?;
+    let step = machine.step().0;
+    let mut pages = Vec::new();
+    let mut content = [0; PAGE_SIZE];
+    for page in 0..machine.memory().pages() {
+        machine.memory().read(machine.memory().address_of(page), &mut content)?;
+        let hash = home.pages().put(&content)?;
+        if !hash.is_zero() {
+            pages.push(PageAt { page, hash });
+        }
+    }
+    home.pages().sync()?;
+    let keyframe = Keyframe {
+        step,
+        records: sink.writer.records(),
+        memory: spec.memory,
+        base: Base::Full,
+        machine: encode_state(&machine.capture()?),
+        pages,
+    };
+    envelope::write(keyframe::FILE, &dir.join(keyframe::file_name(step)), &keyframe)?;
+    // Another process may have booted at the same time: the same result, so either will do.
+    match durable::rename(&dir, &target) {
+        Ok(()) => Ok(()),
+        Err(_) if !keyframe::list(&target).is_empty() => Ok(durable::remove_dir(&dir)?),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The machine a spec asks for.
+pub(crate) fn config(
+    spec: &Spec,
+    engine: EngineKind,
+    kernel: KernelFiles,
+) -> Result<MachineConfig, StageError> {
+    let config = MachineConfig::new(spec.memory, engine, kernel);
+    if spec.platform != PLATFORM_VERSION || spec.cpu_model != config.cpu_model.name {
+        return Err(StageError::State(format!(
+            "this run is for platform version {} and CPU model {}; this program has version {PLATFORM_VERSION} and {}",
+            spec.platform, spec.cpu_model, config.cpu_model.name
+        )));
+    }
+    Ok(MachineConfig { clock: spec.clock, ..config })
+}
+
+/// The machine's state as keyframes hold it.
+pub(crate) fn encode_state(state: &vmm::MachineState) -> Vec<u8> {
+    postcard::to_allocvec(state).expect("plain data encodes")
+}
+
+/// And back.
+pub(crate) fn decode_state(bytes: &[u8], of: &str) -> Result<vmm::MachineState, StageError> {
+    postcard::from_bytes(bytes).map_err(|_| StageError::State(of.to_owned()))
+}
+
+/// An empty set for all pages of a machine.
+pub(crate) fn page_set(memory: u64) -> PageSet {
+    PageSet::new(memory / PAGE_SIZE as u64)
+}
+
+/// A boot keyframe shared by the machines started from it.
+pub type SharedBoot = Arc<Boot>;
+
+impl From<TraceError> for Box<StageError> {
+    fn from(error: TraceError) -> Self {
+        Box::new(error.into())
+    }
+}

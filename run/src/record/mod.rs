@@ -1,0 +1,371 @@
+//! Recording a run.
+
+use std::{
+    path::Path,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
+
+use rewind_platform::record::RecordHeader;
+use vmm::{EngineKind, Interrupter, RecordSink, Stop, Until, address::Step};
+
+use crate::{
+    boot::{self, Boot, Kernel},
+    clock::Wall,
+    durable::WriteError,
+    ending::Facts,
+    error::StageError,
+    home::{Finished, Home, OpenRun, RunDir},
+    input::InputLog,
+    keyframe::{self, Base},
+    outcome::{End, Outcome, Recording},
+    root::{Logged, Root, SharedBlocks},
+    spec::Spec,
+    stage::Stage,
+    trace::{TraceHasher, TraceWriter, prefix_path},
+    verify::Verifier,
+};
+
+mod keeper;
+mod ticker;
+use keeper::Keeper;
+use ticker::Ticker;
+
+/// How to record.
+pub struct Options<'a> {
+    /// The engine.
+    pub engine: EngineKind,
+    /// Stop after this much wall time.
+    pub timeout: Option<Duration>,
+    /// Set by Ctrl-C: stop and keep what is done.
+    pub interrupted: Arc<AtomicBool>,
+    /// Wall time between keyframes, at least; `None` records without.
+    pub keyframes: Option<Duration>,
+    /// Record even if the run is known, and compare.
+    pub again: bool,
+    /// Told every record as it is drained.
+    pub live: &'a mut dyn FnMut(&RecordHeader, &[u8]),
+    /// Told what takes time.
+    pub notice: &'a dyn Fn(&str),
+}
+
+/// Wall time between keyframes unless asked otherwise: with it a seek runs at most about that long.
+pub const SPACING: Duration = Duration::from_millis(250);
+
+/// What came of [`record`].
+#[derive(Debug)]
+pub struct Recorded {
+    /// The run.
+    pub run: RunDir,
+    /// What came of it.
+    pub outcome: Outcome,
+    /// How it was recorded.
+    pub recording: Recording,
+    /// It was known and not run now.
+    pub found: bool,
+}
+
+/// Everything a recording starts from.
+pub struct Inputs<'a> {
+    /// The spec, not sealed.
+    pub spec: Spec,
+    /// Kernel and initramfs, asked for if a boot is needed.
+    pub kernel: &'a dyn Fn() -> Result<Kernel, StageError>,
+    /// Its images.
+    pub roots: &'a [Root],
+    /// The parent and the step from which this run may differ, for a fork.
+    pub parent: Option<(&'a RunDir, u64)>,
+}
+
+/// Records the run of a spec, or finds it.
+pub fn record(home: &Home, inputs: &Inputs<'_>, options: &mut Options<'_>) -> Result<Recorded, StageError> {
+    let called = Wall::now();
+    if !options.again
+        && let Some((run, outcome)) = home.finished(&inputs.spec)
+        && let Some(recording) = run.recording()?
+    {
+        return Ok(Recorded { run, outcome, recording, found: true });
+    }
+    let boot = Arc::new(boot::ensure(home, &inputs.spec, options.engine, inputs.kernel, options.notice)?);
+    let (images, logs) = open_images(home, inputs.roots)?;
+    let mut stage = Stage::new(home, &inputs.spec, options.engine, boot.clone(), images)?;
+    let open = home.begin(&inputs.spec)?;
+    let result = Recorder { home, inputs, called, boot, logs }.run(&open, &mut stage, options);
+    match result {
+        Ok((log, outcome, recording)) => {
+            let run = match open.finish(&log, &outcome, &recording)? {
+                Finished::New(run) | Finished::Same(run) | Finished::Replaced(run) => run,
+            };
+            Ok(Recorded { run, outcome, recording, found: false })
+        }
+        Err(error) => {
+            // What failed is told; what is half there would only look like a run.
+            let _ = open.discard();
+            Err(error)
+        }
+    }
+}
+
+type Images = Vec<Box<dyn vmm::BlockImage>>;
+
+/// Opens the images, logging those that are not known by content.
+fn open_images(home: &Home, roots: &[Root]) -> Result<(Images, Vec<Option<SharedBlocks>>), StageError> {
+    let mut images: Images = Vec::new();
+    let mut logs = Vec::new();
+    for (image, root) in roots.iter().enumerate() {
+        let opened = (root.open)();
+        let opened = opened.map_err(|source| StageError::Image { image, of: root.source.clone(), source })?;
+        if root.logged {
+            let blocks = SharedBlocks::default();
+            images.push(Box::new(Logged::new(opened, home.pages().clone(), blocks.clone())));
+            logs.push(Some(blocks));
+        } else {
+            images.push(opened);
+            logs.push(None);
+        }
+    }
+    Ok((images, logs))
+}
+
+struct Recorder<'a> {
+    home: &'a Home,
+    inputs: &'a Inputs<'a>,
+    called: Wall,
+    boot: Arc<Boot>,
+    logs: Vec<Option<SharedBlocks>>,
+}
+
+/// Where a recording begins: what is already in its trace and keyframes.
+struct Start {
+    records: u64,
+    hasher: TraceHasher,
+    facts: Facts,
+    base: Base,
+}
+
+/// What [`Recorder::drive`] needs of [`Options`].
+struct Limits {
+    timeout: Option<Duration>,
+    interrupted: Arc<AtomicBool>,
+    spacing: Duration,
+}
+
+impl Recorder<'_> {
+    fn run(
+        &self,
+        open: &OpenRun,
+        stage: &mut Stage,
+        options: &mut Options<'_>,
+    ) -> Result<(InputLog, Outcome, Recording), StageError> {
+        let dir = open.dir().path();
+        let start = match self.inputs.parent {
+            None => self.begin_at_boot(dir)?,
+            Some((parent, step)) => self.begin_at_fork(dir, stage, parent, step)?,
+        };
+        let writer = TraceWriter::create_after(dir, start.records, start.hasher.clone())?;
+        let mut sink = Sink {
+            writer,
+            facts: start.facts.clone(),
+            live: options.live,
+            error: None,
+            stop: stage.machine().interrupter(),
+            called: self.called,
+            first_event: None,
+        };
+        let keeper = options.keyframes.map(|_| Keeper::start(self.home, dir, &self.boot, &start, stage));
+        let limits = Limits {
+            timeout: options.timeout,
+            interrupted: options.interrupted.clone(),
+            spacing: options.keyframes.unwrap_or(SPACING),
+        };
+        let stopped = self.drive(stage, &mut sink, keeper, &limits)?;
+        sink.writer.sync()?;
+        self.home.pages().sync()?;
+        let position = stage.machine().step().0;
+        let outcome = Outcome {
+            end: stopped,
+            steps: position,
+            virtual_ns: stage.machine().now().0,
+            started: sink.facts.started.map(|(step, _)| step),
+            started_ns: sink.facts.started.map_or(0, |(_, now)| now),
+            records: sink.writer.records(),
+            trace_hash: sink.writer.hash(),
+            outputs: sink.facts.outputs.clone(),
+            missed: stage.missed()?,
+        };
+        let source: Vec<&str> = self.inputs.roots.iter().map(|root| root.source.as_str()).collect();
+        let recording = Recording {
+            version: env!("CARGO_PKG_VERSION").into(),
+            engine: options.engine,
+            wall_ms: self.called.elapsed().as_millis() as u64,
+            first_event_ms: sink.first_event.map(|after| after.as_millis() as u64),
+            parent: self.inputs.parent.map(|(run, step)| (run.id(), step)),
+            boot: Some(self.boot.key),
+            source: source.join(", "),
+        };
+        Ok((self.seal(), outcome, recording))
+    }
+
+    fn seal(&self) -> InputLog {
+        let mut log = InputLog::default();
+        for (image, blocks) in self.logs.iter().enumerate() {
+            if let Some(blocks) = blocks {
+                let blocks = blocks.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                log.blocks.insert(image as u32, blocks);
+            }
+        }
+        log
+    }
+
+    fn begin_at_boot(&self, dir: &Path) -> Result<Start, StageError> {
+        share(&self.boot.dir.join("trace"), &prefix_path(dir, 0))?;
+        Ok(Start {
+            records: self.boot.records,
+            hasher: self.boot.hasher.clone(),
+            facts: Facts::default(),
+            base: Base::Boot(self.boot.key),
+        })
+    }
+
+    /// Shares what the parent has up to `step` and goes there, checking each event.
+    fn begin_at_fork(
+        &self,
+        dir: &Path,
+        stage: &mut Stage,
+        parent: &RunDir,
+        step: u64,
+    ) -> Result<Start, StageError> {
+        let trace = parent.trace()?;
+        for (n, file) in trace.files().enumerate() {
+            share(file, &prefix_path(dir, n))?;
+        }
+        let id = parent.id().to_string();
+        let mut base = Base::Boot(self.boot.key);
+        let mut records = self.boot.records;
+        let steps: Vec<u64> =
+            keyframe::list(&parent.keyframes()).into_iter().filter(|at| *at <= step).collect();
+        if let Some(&last) = steps.last() {
+            let whole = keyframe::whole(&parent.keyframes(), &id, last)?;
+            // A parent recorded on another engine builds on another boot keyframe: go from boot then.
+            if whole.boot == Some(self.boot.key) {
+                stage.restore(&whole, &id)?;
+                records = whole.keyframe.records;
+                base = Base::Step(last);
+                for at in &steps {
+                    let name = keyframe::file_name(*at);
+                    share(&parent.keyframes().join(&name), &keyframe::dir_of(dir).join(&name))?;
+                }
+            }
+        }
+        let mut verifier =
+            Verifier::new(trace.from_record(records), records).stopping(stage.machine().interrupter());
+        let stop = stage.run(&Until::step(Step(step)), &mut verifier)?;
+        if let Some(difference) = verifier.check()? {
+            return Err(StageError::Diverged { id: parent.id(), difference: Box::new(difference) });
+        }
+        if stop != Stop::Step {
+            let end = stage.machine().step().0;
+            return Err(StageError::PastEnd { id: parent.id(), asked: step, end });
+        }
+        let records = verifier.number();
+        let mut hasher = TraceHasher::default();
+        let mut facts = Facts::default();
+        for record in trace.iter().take(records as usize) {
+            let record = record?;
+            hasher.add(&record.header, &record.payload);
+            facts.add(&record.header, &record.payload);
+        }
+        Ok(Start { records, hasher, facts, base })
+    }
+
+    /// Runs to the end, keeping keyframes on the way.
+    fn drive(
+        &self,
+        stage: &mut Stage,
+        sink: &mut Sink<'_, '_>,
+        mut keeper: Option<Keeper>,
+        limits: &Limits,
+    ) -> Result<End, StageError> {
+        let ticker = Ticker::start(stage.machine().interrupter(), limits.timeout, limits.interrupted.clone());
+        let spacing = limits.spacing;
+        let mut last = Wall::now();
+        let mut wait = spacing;
+        let end = loop {
+            let stop = stage.run(&Until::END, sink)?;
+            if let Some(error) = sink.error.take() {
+                return Err(error.into());
+            }
+            if let Some(end) = sink.facts.end(&stop) {
+                break end;
+            }
+            if ticker.timed_out() {
+                break End::TimedOut;
+            }
+            if limits.interrupted.load(Ordering::Relaxed) {
+                break End::Interrupted;
+            }
+            // Only at a commit may anything be kept: a stop elsewhere depends on the host.
+            if let Some(keeper) = &mut keeper
+                && last.elapsed() >= wait
+                && stage.machine().at_commit()
+            {
+                let began = Wall::now();
+                keeper.keep(stage.snapshot()?, sink.writer.records())?;
+                // Copying may take a fifth of the time at most.
+                wait = spacing.max(began.elapsed() * 4);
+                last = Wall::now();
+            }
+        };
+        drop(ticker);
+        if let Some(keeper) = keeper {
+            keeper.finish()?;
+        }
+        Ok(end)
+    }
+}
+
+/// Gives `to` the content of `from` without copying where the file system can; neither is ever written again.
+fn share(from: &Path, to: &Path) -> Result<(), StageError> {
+    if std::fs::hard_link(from, to).is_ok() {
+        return Ok(());
+    }
+    let bytes = std::fs::read(from).map_err(|source| {
+        let path = from.to_owned();
+        crate::home::BlobError::Io { path, source }
+    })?;
+    Ok(crate::durable::replace(to, &bytes)?)
+}
+
+/// Writes the trace and passes records on.
+struct Sink<'s, 'l> {
+    writer: TraceWriter,
+    facts: Facts,
+    live: &'s mut (dyn FnMut(&RecordHeader, &[u8]) + 'l),
+    error: Option<WriteError>,
+    stop: Interrupter,
+    called: Wall,
+    first_event: Option<Duration>,
+}
+
+impl RecordSink for Sink<'_, '_> {
+    fn record(&mut self, header: &RecordHeader, payload: &[u8]) {
+        self.facts.add(header, payload);
+        if self.first_event.is_none() && header.thread != 0 {
+            self.first_event = Some(self.called.elapsed());
+        }
+        if let Err(error) = self.writer.add(header, payload) {
+            self.error.get_or_insert(error);
+            self.stop.stop_soon();
+            self.stop.stop_now();
+        }
+        (self.live)(header, payload);
+    }
+}
+
+/// Locks even if another thread panicked while it held the lock: the data is replaced whole.
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,160 @@
+//! Images a machine reads, as the run layer sees them: named by content, opened anew for each machine.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use vmm::BlockImage;
+
+use crate::{
+    spec::ImageSpec,
+    store::{PAGE_SIZE, PageHash, PageStore},
+};
+
+/// Opens an image for one machine.
+pub type OpenImage = Arc<dyn Fn() -> io::Result<Box<dyn BlockImage>> + Send + Sync>;
+
+/// One image.
+#[derive(Clone)]
+pub struct Root {
+    /// By content.
+    pub spec: ImageSpec,
+    /// What the user gave, for people.
+    pub source: String,
+    /// Opens it.
+    pub open: OpenImage,
+    /// Its data is not known by content before the run (the host's own files): what the run reads is logged.
+    pub logged: bool,
+}
+
+impl std::fmt::Debug for Root {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Root").field("spec", &self.spec).field("source", &self.source).finish_non_exhaustive()
+    }
+}
+
+/// Blocks of one image by number.
+pub type Blocks = BTreeMap<u64, PageHash>;
+
+/// Shared between a [`Logged`] image inside a machine and the recorder that seals the log.
+pub type SharedBlocks = Arc<Mutex<Blocks>>;
+
+/// An image whose blocks are stored as they are first read, and never read twice from below: what a run saw once
+/// it sees always.
+pub struct Logged {
+    inner: Box<dyn BlockImage>,
+    store: Arc<PageStore>,
+    blocks: SharedBlocks,
+}
+
+impl Logged {
+    /// Logs what is read from `inner` into `blocks`; what is in there already is answered from the store.
+    pub fn new(inner: Box<dyn BlockImage>, store: Arc<PageStore>, blocks: SharedBlocks) -> Self {
+        Logged { inner, store, blocks }
+    }
+
+    fn block(&mut self, number: u64, out: &mut [u8; PAGE_SIZE]) -> io::Result<()> {
+        let known = self.blocks.lock().unwrap_or_else(PoisonError::into_inner).get(&number).copied();
+        if let Some(hash) = known {
+            return self.store.get(hash, out).map_err(io::Error::other);
+        }
+        let offset = number * PAGE_SIZE as u64;
+        let inside = (self.inner.len() - offset).min(PAGE_SIZE as u64) as usize;
+        out.fill(0);
+        self.inner.read(offset, &mut out[..inside])?;
+        let hash = self.store.put(out).map_err(io::Error::other)?;
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner).insert(number, hash);
+        Ok(())
+    }
+}
+
+/// Splits a read into whole blocks.
+fn by_blocks(
+    offset: u64,
+    out: &mut [u8],
+    mut block: impl FnMut(u64, &mut [u8; PAGE_SIZE]) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut page = [0; PAGE_SIZE];
+    let mut done = 0;
+    while done < out.len() {
+        let at = offset + done as u64;
+        block(at / PAGE_SIZE as u64, &mut page)?;
+        let skip = (at % PAGE_SIZE as u64) as usize;
+        let part = (PAGE_SIZE - skip).min(out.len() - done);
+        out[done..done + part].copy_from_slice(&page[skip..skip + part]);
+        done += part;
+    }
+    Ok(())
+}
+
+impl BlockImage for Logged {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        by_blocks(offset, out, |number, page| self.block(number, page))
+    }
+}
+
+/// An image of which only the logged blocks are there: a run whose outside is gone, or that was imported.
+pub struct Replayed {
+    len: u64,
+    blocks: Arc<Blocks>,
+    store: Arc<PageStore>,
+    source: String,
+}
+
+impl Replayed {
+    /// `len` bytes of which `blocks` are known; `source` names it in errors.
+    pub fn new(len: u64, blocks: Arc<Blocks>, store: Arc<PageStore>, source: String) -> Self {
+        Replayed { len, blocks, store, source }
+    }
+}
+
+impl BlockImage for Replayed {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        by_blocks(offset, out, |number, page| match self.blocks.get(&number) {
+            Some(hash) => self.store.get(*hash, page).map_err(io::Error::other),
+            None => Err(io::Error::other(format!(
+                "block {number} of {} was not read by the recorded run and is not kept; give the image itself \
+                 with --root",
+                self.source
+            ))),
+        })
+    }
+}
+
+/// An image of known content that notes which blocks are read, for export.
+pub struct Noted {
+    inner: Box<dyn BlockImage>,
+    used: Arc<Mutex<std::collections::BTreeSet<u64>>>,
+}
+
+impl Noted {
+    /// Notes the numbers of the blocks read in `used`.
+    pub fn new(inner: Box<dyn BlockImage>, used: Arc<Mutex<std::collections::BTreeSet<u64>>>) -> Self {
+        Noted { inner, used }
+    }
+}
+
+impl BlockImage for Noted {
+    fn len(&self) -> u64 {
+        self.inner.len()
+    }
+
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if !out.is_empty() {
+            let last = (offset + out.len() as u64 - 1) / PAGE_SIZE as u64;
+            let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+            used.extend(offset / PAGE_SIZE as u64..=last);
+        }
+        self.inner.read(offset, out)
+    }
+}

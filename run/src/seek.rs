@@ -1,0 +1,243 @@
+//! Going to a position of a run, in a throw-away machine, checking each event on the way.
+
+use std::sync::Arc;
+
+use vmm::{
+    EngineKind, Stop, Until,
+    address::{Instructions, Position, Step},
+};
+
+use crate::{
+    boot::{self, Boot, Kernel},
+    error::StageError,
+    home::{Home, RunDir},
+    keyframe::{self, Whole},
+    outcome::Outcome,
+    root::{Blocks, Replayed, Root},
+    spec::{ImageSpec, Spec},
+    stage::Stage,
+    trace::TraceReader,
+    verify::{OnRecord, Verifier},
+};
+
+/// How the images of a recorded run are had again: asked for each image whose data the run did not log.
+pub type FindImage<'a> = &'a dyn Fn(&ImageSpec, &str) -> std::io::Result<Root>;
+
+/// A run, opened for going about in it.
+pub struct Timeline<'h> {
+    home: &'h Home,
+    run: RunDir,
+    spec: Spec,
+    outcome: Option<Outcome>,
+    trace: TraceReader,
+    boot: Arc<Boot>,
+    stage: Stage,
+    /// Default records made by where the machine is.
+    records: u64,
+    /// The machine was run or changed by somebody else since it was last placed.
+    astray: bool,
+}
+
+impl<'h> Timeline<'h> {
+    /// Opens a run. `engine`: none = the one it was recorded on.
+    pub fn open(
+        home: &'h Home,
+        run: RunDir,
+        engine: Option<EngineKind>,
+        find: FindImage<'_>,
+        notice: &dyn Fn(&str),
+    ) -> Result<Timeline<'h>, StageError> {
+        let spec = run.spec()?;
+        let recording = run.recording()?;
+        let engine = engine.or(recording.as_ref().map(|r| r.engine)).unwrap_or(EngineKind::Soft);
+        let recorded_on = recording.as_ref().and_then(|recording| recording.boot);
+        // The keyframes build on the boot keyframe they were recorded over, whatever engine replays them.
+        let boot = match recorded_on.map(|key| boot::open(home, key)).transpose()?.flatten() {
+            Some(boot) => boot,
+            None => boot::ensure(home, &spec, engine, &|| Kernel::of(home, &spec), notice)?,
+        };
+        let boot = Arc::new(boot);
+        let source = recording.map(|recording| recording.source).unwrap_or_default();
+        let images = open_images(home, &run, &spec, &source, find)?;
+        let stage = Stage::new(home, &spec, engine, boot.clone(), images)?;
+        let (trace, outcome) = (run.trace()?, run.outcome()?);
+        let records = boot.records;
+        Ok(Timeline { home, run, spec, outcome, trace, boot, stage, records, astray: false })
+    }
+
+    /// The home.
+    pub fn home(&self) -> &'h Home {
+        self.home
+    }
+
+    /// The run.
+    pub fn run(&self) -> &RunDir {
+        &self.run
+    }
+
+    /// Its spec.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// What came of it; none for one that was not finished.
+    pub fn outcome(&self) -> Option<&Outcome> {
+        self.outcome.as_ref()
+    }
+
+    /// Its trace.
+    pub fn trace(&self) -> &TraceReader {
+        &self.trace
+    }
+
+    /// The first step that can be gone to.
+    pub fn first(&self) -> u64 {
+        self.boot.whole.keyframe.step
+    }
+
+    /// The last one.
+    pub fn last(&self) -> u64 {
+        self.outcome.as_ref().map_or(self.trace.last_step(), |outcome| outcome.steps)
+    }
+
+    /// Default records made by where the machine is.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// The machine where it is now. It may be run and changed freely: the next seek puts it back.
+    pub fn stage(&mut self) -> &mut Stage {
+        self.astray = true;
+        &mut self.stage
+    }
+
+    /// Steps of the places a machine can be restored at, ascending, the boot keyframe's first.
+    pub fn keyframes(&self) -> Vec<u64> {
+        let mut steps = vec![self.first()];
+        steps.extend(keyframe::list(&self.run.keyframes()).into_iter().filter(|step| *step > self.first()));
+        steps
+    }
+
+    /// Restores the keyframe at exactly this step (one of [`Timeline::keyframes`]).
+    pub fn restore(&mut self, step: u64) -> Result<(), StageError> {
+        let id = self.run.id().to_string();
+        if step == self.first() {
+            self.stage.restore_boot()?;
+            self.records = self.boot.records;
+        } else {
+            let whole: Whole = keyframe::whole(&self.run.keyframes(), &id, step)?;
+            self.stage.restore(&whole, &id)?;
+            self.records = whole.keyframe.records;
+        }
+        self.astray = false;
+        Ok(())
+    }
+
+    /// Puts the machine at `at`: from where it is, or from the latest keyframe before if that is nearer. Every
+    /// event on the way is checked against the recording.
+    pub fn seek(&mut self, at: Position) -> Result<(), StageError> {
+        self.seek_showing(at, 0, None)
+    }
+
+    /// As [`Timeline::seek`], with richer records (`level`, `TRACE_*` bits) handed to `on_record`.
+    pub fn seek_showing(
+        &mut self,
+        at: Position,
+        level: u32,
+        on_record: Option<OnRecord<'_>>,
+    ) -> Result<(), StageError> {
+        let (first, last) = (self.first(), self.last());
+        if at.step.0 > last {
+            return Err(StageError::PastEnd { id: self.run.id(), asked: at.step.0, end: last });
+        }
+        if at.step.0 < first {
+            return Err(StageError::BeforeJob { id: self.run.id(), asked: at.step.0, first });
+        }
+        let nearest = self.keyframes().into_iter().rfind(|step| *step <= at.step.0).unwrap_or(first);
+        let here = self.stage.position();
+        if self.astray || here > at || here.step.0 < nearest || self.stage.machine().ended() {
+            self.restore(nearest)?;
+        }
+        self.advance(at, level, on_record)
+    }
+
+    /// Runs on to `at`, checking.
+    fn advance(
+        &mut self,
+        at: Position,
+        level: u32,
+        on_record: Option<OnRecord<'_>>,
+    ) -> Result<(), StageError> {
+        if self.stage.position() == at && at.step.0 == self.first() && self.records == self.boot.records {
+            return Ok(()); // The boot keyframe is not at a commit: there is nothing to run to.
+        }
+        let stop = self.stage.machine().interrupter();
+        let mut verifier = Verifier::new(self.trace.from_record(self.records), self.records).stopping(stop);
+        if let Some(on_record) = on_record {
+            verifier = verifier.showing(on_record);
+        }
+        self.stage.machine().set_trace_level(level);
+        let until = if at.offset.0 == 0 { Until::step(at.step) } else { Until::position(at) };
+        let stop = self.stage.run(&until, &mut verifier);
+        self.stage.machine().set_trace_level(0);
+        let difference = verifier.check()?;
+        self.records = verifier.number();
+        if let Some(difference) = difference {
+            self.astray = true;
+            return Err(StageError::Diverged { id: self.run.id(), difference: Box::new(difference) });
+        }
+        match stop? {
+            Stop::Position => Ok(()),
+            Stop::Step if self.stage.position() == at => Ok(()),
+            Stop::Step => {
+                let (step, offset) = (at.step.0, at.offset.0);
+                Err(StageError::NoSuchInstruction { id: self.run.id(), step, offset })
+            }
+            // The end is a place too: the last step, gone through.
+            Stop::End(_) | Stop::Fault(_) if at.step.0 == self.last() && at.offset == Instructions(0) => {
+                Ok(())
+            }
+            _ => Err(StageError::PastEnd {
+                id: self.run.id(),
+                asked: at.step.0,
+                end: self.stage.machine().step().0,
+            }),
+        }
+    }
+
+    /// A step as a position.
+    pub fn at(step: u64) -> Position {
+        Position { step: Step(step), offset: Instructions(0) }
+    }
+}
+
+/// The images of a recorded run: logged blocks from the store, others from where they were, checked by content.
+pub fn open_images(
+    home: &Home,
+    run: &RunDir,
+    spec: &Spec,
+    source: &str,
+    find: FindImage<'_>,
+) -> Result<Vec<Box<dyn vmm::BlockImage>>, StageError> {
+    let mut inputs = run.inputs()?;
+    let mut images: Vec<Box<dyn vmm::BlockImage>> = Vec::new();
+    for (number, image) in spec.images.iter().enumerate() {
+        if let Some(blocks) = inputs.blocks.remove(&(number as u32)) {
+            let blocks: Arc<Blocks> = Arc::new(blocks);
+            images.push(Box::new(Replayed::new(image.len, blocks, home.pages().clone(), source.into())));
+            continue;
+        }
+        let failed = |error| StageError::Image { image: number, of: source.to_owned(), source: error };
+        let root = find(image, source).map_err(failed)?;
+        if root.spec != *image {
+            return Err(StageError::ImageChanged {
+                id: run.id(),
+                of: root.source,
+                found: root.spec.content.to_string(),
+                wanted: image.content.to_string(),
+            });
+        }
+        images.push((root.open)().map_err(failed)?);
+    }
+    Ok(images)
+}

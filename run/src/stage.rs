@@ -1,0 +1,323 @@
+//! A machine on a spec, placed at keyframes and run from there. What records, replays, seeks and checks is built on
+//! it; it stores nothing itself.
+
+use std::{collections::BTreeMap, fs::File, os::unix::fs::FileExt, sync::Arc};
+
+use vmm::{
+    BlockImage, EngineKind, Machine, RecordSink, Stop, Until,
+    address::{Instructions, Position, Step},
+    memory::{GuestMemory, PageSet},
+};
+
+use crate::{
+    boot::{self, Boot, decode_state, page_set},
+    decision::Decision,
+    error::StageError,
+    home::Home,
+    keyframe::{KeyframeError, Whole},
+    spec::Spec,
+    store::{PAGE_SIZE, PageHash, PageStore},
+};
+
+/// Where [`Stage::run`] should stop, besides where everything stops.
+pub type Target = Until;
+
+/// A machine on a spec.
+pub struct Stage {
+    machine: Machine,
+    spec: Spec,
+    boot: Arc<Boot>,
+    raw: File,
+    store: Arc<PageStore>,
+    /// Pages of the keyframe last restored that differ from the boot keyframe.
+    placed: BTreeMap<u64, PageHash>,
+    /// Pages that may differ from it now.
+    dirty: PageSet,
+    /// Pages written since [`Stage::take_changed`].
+    changed: PageSet,
+    /// Decisions inside a step, of the segment that counts now; those done are removed.
+    inside: Vec<Decision>,
+    /// The step at which other decisions are to be armed.
+    next_segment: Option<u64>,
+}
+
+/// A copy of the machine, to be stored.
+pub struct Snapshot {
+    /// The step it is at.
+    pub step: u64,
+    /// Everything but memory.
+    pub machine: Vec<u8>,
+    /// Indexes of the pages written since the last snapshot.
+    pub pages: Vec<u64>,
+    /// Their content, back to back.
+    pub content: Vec<u8>,
+}
+
+impl Stage {
+    /// A machine at the boot keyframe, with the job waiting to be handed over.
+    pub fn new(
+        home: &Home,
+        spec: &Spec,
+        engine: EngineKind,
+        boot: Arc<Boot>,
+        images: Vec<Box<dyn BlockImage>>,
+    ) -> Result<Stage, StageError> {
+        let none = vmm::KernelFiles {
+            vmlinux: Arc::from([]),
+            initramfs: Arc::from([]),
+            command_line: String::new(),
+        };
+        let config = boot::config(spec, engine, none)?;
+        let io = |source| vmm::memory::MemoryError::Map { bytes: spec.memory, source };
+        let raw = File::open(&boot.raw).map_err(io)?;
+        let memory = Arc::new(GuestMemory::over_file(&raw, spec.memory)?);
+        let mut machine = Machine::over(&config, memory)?;
+        machine.set_images(images);
+        machine.set_job(&spec.job, &spec.parameters)?;
+        let state = decode_state(&boot.whole.keyframe.machine, "the boot keyframe")?;
+        machine.restore(&state)?;
+        let mut stage = Stage {
+            machine,
+            spec: spec.clone(),
+            boot,
+            raw,
+            store: home.pages().clone(),
+            placed: BTreeMap::new(),
+            dirty: page_set(spec.memory),
+            changed: page_set(spec.memory),
+            inside: Vec::new(),
+            next_segment: None,
+        };
+        stage.forget_dirty()?;
+        stage.arm(stage.machine.step().0)?;
+        Ok(stage)
+    }
+
+    /// The machine. Looking is free; whoever changes it must restore before anything is compared or stored.
+    pub fn machine(&mut self) -> &mut Machine {
+        &mut self.machine
+    }
+
+    /// The spec.
+    pub fn spec(&self) -> &Spec {
+        &self.spec
+    }
+
+    /// The boot keyframe it started from.
+    pub fn boot(&self) -> &Arc<Boot> {
+        &self.boot
+    }
+
+    /// Where it is.
+    pub fn position(&self) -> Position {
+        self.machine.position()
+    }
+
+    /// Puts another spec on the same machine, at the boot keyframe: for many schedules of one job.
+    pub fn change_spec(&mut self, spec: &Spec) -> Result<(), StageError> {
+        self.machine.set_job(&spec.job, &spec.parameters)?;
+        self.spec = spec.clone();
+        self.restore_boot()
+    }
+
+    fn forget_dirty(&mut self) -> Result<(), StageError> {
+        self.machine.take_dirty(&mut self.dirty)?;
+        self.dirty.clear();
+        self.changed.clear();
+        Ok(())
+    }
+
+    fn collect_dirty(&mut self) -> Result<(), StageError> {
+        let mut pages = page_set(self.spec.memory);
+        self.machine.take_dirty(&mut pages)?;
+        self.dirty.union(&pages);
+        self.changed.union(&pages);
+        Ok(())
+    }
+
+    /// Back to the boot keyframe.
+    pub fn restore_boot(&mut self) -> Result<(), StageError> {
+        let boot = self.boot.clone();
+        self.place(BTreeMap::new(), &boot.whole.keyframe.machine, boot.whole.keyframe.step, "boot")
+    }
+
+    /// To a keyframe of the run, which must build on this stage's boot keyframe.
+    pub fn restore(&mut self, whole: &Whole, run: &str) -> Result<(), StageError> {
+        let keyframe = &whole.keyframe;
+        let nonsense = |what| KeyframeError::Nonsense { run: run.into(), step: keyframe.step, what };
+        if whole.boot != Some(self.boot.key) {
+            return Err(nonsense("it builds on another boot keyframe").into());
+        }
+        if keyframe.memory != self.spec.memory {
+            return Err(nonsense("it is of a machine with another size of memory").into());
+        }
+        self.place(whole.pages.clone(), &keyframe.machine, keyframe.step, run)
+    }
+
+    /// Writes back only what is not as it should be.
+    fn place(
+        &mut self,
+        pages: BTreeMap<u64, PageHash>,
+        machine: &[u8],
+        step: u64,
+        run: &str,
+    ) -> Result<(), StageError> {
+        let state = decode_state(machine, &format!("keyframe {step} of run {run}"))?;
+        self.collect_dirty()?;
+        let mut wrong = self.dirty.clone();
+        for (page, hash) in &pages {
+            if self.placed.get(page) != Some(hash) {
+                wrong.insert(*page);
+            }
+        }
+        for page in self.placed.keys().filter(|page| !pages.contains_key(page)) {
+            wrong.insert(*page);
+        }
+        let mut content = [0; PAGE_SIZE];
+        for page in wrong.iter() {
+            match pages.get(&page) {
+                Some(hash) => self.store.get(*hash, &mut content).map_err(|source| KeyframeError::Page {
+                    run: run.into(),
+                    step,
+                    page,
+                    source,
+                })?,
+                None => {
+                    let io = |source| vmm::memory::MemoryError::Map { bytes: PAGE_SIZE as u64, source };
+                    self.raw.read_exact_at(&mut content, page * PAGE_SIZE as u64).map_err(io)?;
+                }
+            }
+            let memory = self.machine.memory();
+            memory.write(memory.address_of(page), &content)?;
+        }
+        self.machine.reset(&state, &wrong)?;
+        self.placed = pages;
+        self.forget_dirty()?;
+        self.arm(step)
+    }
+
+    /// Hands over the decisions that count at `step`.
+    fn arm(&mut self, step: u64) -> Result<(), StageError> {
+        let (decisions, next) = self.spec.schedule.at(step);
+        let mut entries: Vec<_> = decisions.iter().map(Decision::entry).collect();
+        // Two decisions inside one step share one stop.
+        entries.dedup();
+        self.inside = decisions.iter().filter(|decision| decision.place.offset > 0).copied().collect();
+        self.next_segment = next;
+        self.machine.set_decisions(&entries)?;
+        Ok(())
+    }
+
+    /// Runs until the target or whatever else stops, applying the spec's decisions on the way.
+    pub fn run(&mut self, target: &Target, sink: &mut dyn RecordSink) -> Result<Stop, StageError> {
+        loop {
+            let mut until = *target;
+            if let Some(next) = self.next_segment {
+                until.step = Some(until.step.map_or(Step(next), |step| step.min(Step(next))));
+            }
+            if let Some(stop) = self.run_once(target, &until, sink)? {
+                return Ok(stop);
+            }
+        }
+    }
+
+    fn run_once(
+        &mut self,
+        target: &Target,
+        until: &Until,
+        sink: &mut dyn RecordSink,
+    ) -> Result<Option<Stop>, StageError> {
+        match self.machine.run(until, sink)? {
+            Stop::Step => {
+                let step = self.machine.step();
+                if self.next_segment.is_some_and(|next| step.0 >= next) {
+                    self.arm(step.0)?;
+                }
+                let reached = target.step.is_some_and(|wanted| step >= wanted)
+                    || target.position.is_some_and(|wanted| step >= wanted.step);
+                Ok(reached.then_some(Stop::Step))
+            }
+            Stop::Decision => self.decide_inside(target, sink),
+            other => Ok(Some(other)),
+        }
+    }
+
+    /// At the commit a decision inside its step begins with: goes on by instructions and applies it.
+    fn decide_inside(
+        &mut self,
+        target: &Target,
+        sink: &mut dyn RecordSink,
+    ) -> Result<Option<Stop>, StageError> {
+        use rewind_platform::state::{ST_RETURNS, ST_SYSCALL, ST_THREAD};
+        let get = |offset| self.machine.state_u64(offset).unwrap_or(0);
+        let here = (get(ST_THREAD), get(ST_SYSCALL), get(ST_RETURNS) as u32);
+        let step = self.machine.step();
+        let mut due: Vec<Decision> = self
+            .inside
+            .extract_if(.., |decision| {
+                (decision.place.thread, decision.place.syscall, decision.place.returns) == here
+            })
+            .collect();
+        due.sort_by_key(|decision| decision.place.offset);
+        for decision in due {
+            let at = Position { step, offset: Instructions(decision.place.offset) };
+            if let Some(wanted) = target.position.filter(|wanted| wanted.step == step && *wanted < at) {
+                // The caller stops before it: the decision is still to be taken when it goes on.
+                self.inside.push(decision);
+                return Ok(Some(self.machine.run(&Until::position(wanted), sink)?));
+            }
+            match self.machine.run(&Until::position(at), sink)? {
+                Stop::Position => {
+                    let (kind, arg) = decision.action.encode();
+                    self.machine.act(kind, arg)?;
+                }
+                // The step had fewer instructions: the place was not reached.
+                Stop::Step => {
+                    return Ok((target.step.is_some_and(|s| s <= self.machine.step())).then_some(Stop::Step));
+                }
+                other => return Ok(Some(other)),
+            }
+        }
+        Ok(None)
+    }
+
+    /// Decisions of the spec whose place was not reached so far.
+    pub fn missed(&self) -> Result<Vec<Decision>, StageError> {
+        let done = self.machine.decisions_done()?;
+        let (decisions, _) = self.spec.schedule.at(self.machine.step().0);
+        let missed = decisions.iter().filter(|decision| match decision.place.offset {
+            0 => !done.iter().any(|entry| {
+                let wanted = decision.entry();
+                (entry.thread, entry.syscall, entry.returns, entry.kind, entry.arg)
+                    == (wanted.thread, wanted.syscall, wanted.returns, wanted.kind, wanted.arg)
+            }),
+            _ => self.inside.contains(decision),
+        });
+        Ok(missed.copied().collect())
+    }
+
+    /// Copies the machine's state and the pages written since the last copy (or restore).
+    pub fn snapshot(&mut self) -> Result<Snapshot, StageError> {
+        self.collect_dirty()?;
+        let pages: Vec<u64> = self.changed.iter().collect();
+        self.changed.clear();
+        let mut content = vec![0; pages.len() * PAGE_SIZE];
+        let memory = self.machine.memory();
+        for (page, out) in pages.iter().zip(content.chunks_exact_mut(PAGE_SIZE)) {
+            memory.read(memory.address_of(*page), out)?;
+        }
+        let machine = boot::encode_state(&self.machine.capture()?);
+        Ok(Snapshot { step: self.machine.step().0, machine, pages, content })
+    }
+
+    /// Pages of the keyframe last restored that differ from the boot keyframe.
+    pub fn placed(&self) -> &BTreeMap<u64, PageHash> {
+        &self.placed
+    }
+
+    /// Pages that differ from the keyframe last restored.
+    pub fn dirty_pages(&mut self) -> Result<u64, StageError> {
+        self.collect_dirty()?;
+        Ok(self.dirty.len())
+    }
+}
