@@ -112,7 +112,6 @@ static void __init rewind_late_init(void)
 		panic("rewind: this kernel speaks platform version %u, the monitor %u: use the kernel that was built with this monitor",
 		      RW_PLATFORM_VERSION, version);
 	rewind_publish_facts();
-	rewind_inject_init();
 	rewind_clock_init();
 }
 
@@ -137,7 +136,7 @@ void __init rewind_setup(void)
 	x86_init.mpparse.find_mptable = x86_init_noop;
 	x86_init.mpparse.early_parse_smp_cfg = x86_init_noop;
 	x86_init.mpparse.parse_smp_cfg = x86_init_noop;
-	x86_init.irqs.pre_vector_init = x86_init_noop;
+	x86_init.irqs.pre_vector_init = rewind_inject_init;
 	x86_init.irqs.intr_mode_select = x86_init_noop;
 	x86_init.irqs.intr_mode_init = x86_init_noop;
 	x86_init.timers.setup_percpu_clockev = x86_init_noop;
