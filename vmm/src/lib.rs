@@ -13,6 +13,7 @@ pub mod machine;
 pub mod memory;
 pub mod micro;
 mod ring;
+pub mod selftest;
 pub mod soft;
 
 pub use block::BlockImage;

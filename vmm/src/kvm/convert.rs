@@ -52,12 +52,12 @@ fn msrs(entries: &[kvm_msr_entry]) -> Result<Msrs, EngineError> {
     Msrs::from_entries(entries).map_err(|_| EngineError::Unusable { reason: "too many MSRs".into() })
 }
 
-pub(super) fn get(vcpu: &VcpuFd) -> Result<CpuState, EngineError> {
+/// All but the x87 and SSE state.
+pub(super) fn get_integer(vcpu: &VcpuFd) -> Result<CpuState, EngineError> {
     let regs = vcpu.get_regs().map_err(host("KVM_GET_REGS"))?;
     let sregs = vcpu.get_sregs().map_err(host("KVM_GET_SREGS"))?;
     let debug = vcpu.get_debug_regs().map_err(host("KVM_GET_DEBUGREGS"))?;
     let events = vcpu.get_vcpu_events().map_err(host("KVM_GET_VCPU_EVENTS"))?;
-    let xsave = vcpu.get_xsave().map_err(host("KVM_GET_XSAVE"))?;
     let mut values = msrs(&CAPTURED.map(|index| entry(index, 0)))?;
     let count = vcpu.get_msrs(&mut values).map_err(host("KVM_GET_MSRS"))?;
     if count != CAPTURED.len() {
@@ -66,7 +66,7 @@ pub(super) fn get(vcpu: &VcpuFd) -> Result<CpuState, EngineError> {
         });
     }
     let value = |index: u32| values.as_slice().iter().find(|e| e.index == index).map_or(0, |e| e.data);
-    let mut state = CpuState {
+    Ok(CpuState {
         gpr: [
             regs.rax, regs.rcx, regs.rdx, regs.rbx, regs.rsp, regs.rbp, regs.rsi, regs.rdi, regs.r8, regs.r9,
             regs.r10, regs.r11, regs.r12, regs.r13, regs.r14, regs.r15,
@@ -106,15 +106,53 @@ pub(super) fn get(vcpu: &VcpuFd) -> Result<CpuState, EngineError> {
         dr7: debug.dr7,
         interrupt_shadow: events.interrupt.shadow != 0,
         ..CpuState::default()
-    };
+    })
+}
+
+pub(super) fn get(vcpu: &VcpuFd) -> Result<CpuState, EngineError> {
+    let mut state = get_integer(vcpu)?;
+    let xsave = vcpu.get_xsave().map_err(host("KVM_GET_XSAVE"))?;
     let bytes: &[u8] = bytemuck::cast_slice(&xsave.region);
     get_fpu(bytes, &mut state);
     Ok(state)
 }
 
 pub(super) fn set(vcpu: &mut VcpuFd, state: &CpuState) -> Result<(), EngineError> {
+    vcpu.set_sregs(&sregs_of(state)).map_err(host("KVM_SET_SREGS"))?;
+    // Without an in-kernel APIC, KVM_RUN loads CR8 from here.
+    vcpu.get_kvm_run().cr8 = state.cr8;
+    let mut values = Vec::from(CAPTURED.map(|index| entry(index, msr_of(state, index))));
+    values.push(entry(msr::PLATFORM_INFO, 0));
+    let wanted = values.len();
+    let count = vcpu.set_msrs(&msrs(&values)?).map_err(host("KVM_SET_MSRS"))?;
+    if count != wanted {
+        let entry = values[count];
+        return Err(EngineError::Unusable {
+            reason: format!("KVM does not take the value {:#x} for MSR {:#x}", entry.data, entry.index),
+        });
+    }
+    let debug = kvm_debugregs { db: state.dr, dr6: state.dr6, dr7: state.dr7, ..Default::default() };
+    vcpu.set_debug_regs(&debug).map_err(host("KVM_SET_DEBUGREGS"))?;
+    let mut xsave = kvm_xsave::default();
+    set_fpu(bytemuck::cast_slice_mut(&mut xsave.region), state);
+    // SAFETY: the guest has no feature with more state than the 4 KiB structure (no AMX is ever enabled).
+    unsafe { vcpu.set_xsave(&xsave) }.map_err(host("KVM_SET_XSAVE"))?;
+    vcpu.set_regs(&regs_of(state)).map_err(host("KVM_SET_REGS"))?;
+    let mut events = kvm_vcpu_events { flags: KVM_VCPUEVENT_VALID_SHADOW, ..Default::default() };
+    // KVM's flag for "after MOV SS": blocks interrupts and debug traps for one instruction.
+    events.interrupt.shadow = u8::from(state.interrupt_shadow);
+    vcpu.set_vcpu_events(&events).map_err(host("KVM_SET_VCPU_EVENTS"))
+}
+
+/// General registers, segments and control registers only: what a control transfer changes.
+pub(super) fn set_integer(vcpu: &VcpuFd, state: &CpuState) -> Result<(), EngineError> {
+    vcpu.set_sregs(&sregs_of(state)).map_err(host("KVM_SET_SREGS"))?;
+    vcpu.set_regs(&regs_of(state)).map_err(host("KVM_SET_REGS"))
+}
+
+fn regs_of(state: &CpuState) -> kvm_regs {
     let [rax, rcx, rdx, rbx, rsp, rbp, rsi, rdi, r8, r9, r10, r11, r12, r13, r14, r15] = state.gpr;
-    let regs = kvm_regs {
+    kvm_regs {
         rax,
         rbx,
         rcx,
@@ -133,8 +171,11 @@ pub(super) fn set(vcpu: &mut VcpuFd, state: &CpuState) -> Result<(), EngineError
         r15,
         rip: state.rip,
         rflags: state.rflags,
-    };
-    let sregs = kvm_sregs {
+    }
+}
+
+fn sregs_of(state: &CpuState) -> kvm_sregs {
+    kvm_sregs {
         es: kvm_segment_of(&state.es),
         cs: kvm_segment_of(&state.cs),
         ss: kvm_segment_of(&state.ss),
@@ -154,31 +195,7 @@ pub(super) fn set(vcpu: &mut VcpuFd, state: &CpuState) -> Result<(), EngineError
         // The APIC is off (bit 11 clear): KVM derives the CPUID bit from it, and its page is not there.
         apic_base: 0xfee0_0100,
         interrupt_bitmap: [0; 4],
-    };
-    vcpu.set_sregs(&sregs).map_err(host("KVM_SET_SREGS"))?;
-    // Without an in-kernel APIC, KVM_RUN loads CR8 from here.
-    vcpu.get_kvm_run().cr8 = state.cr8;
-    let mut values = Vec::from(CAPTURED.map(|index| entry(index, msr_of(state, index))));
-    values.push(entry(msr::PLATFORM_INFO, 0));
-    let wanted = values.len();
-    let count = vcpu.set_msrs(&msrs(&values)?).map_err(host("KVM_SET_MSRS"))?;
-    if count != wanted {
-        let entry = values[count];
-        return Err(EngineError::Unusable {
-            reason: format!("KVM does not take the value {:#x} for MSR {:#x}", entry.data, entry.index),
-        });
     }
-    let debug = kvm_debugregs { db: state.dr, dr6: state.dr6, dr7: state.dr7, ..Default::default() };
-    vcpu.set_debug_regs(&debug).map_err(host("KVM_SET_DEBUGREGS"))?;
-    let mut xsave = kvm_xsave::default();
-    set_fpu(bytemuck::cast_slice_mut(&mut xsave.region), state);
-    // SAFETY: the guest has no feature with more state than the 4 KiB structure (no AMX is ever enabled).
-    unsafe { vcpu.set_xsave(&xsave) }.map_err(host("KVM_SET_XSAVE"))?;
-    vcpu.set_regs(&regs).map_err(host("KVM_SET_REGS"))?;
-    let mut events = kvm_vcpu_events { flags: KVM_VCPUEVENT_VALID_SHADOW, ..Default::default() };
-    // KVM's flag for "after MOV SS": blocks interrupts and debug traps for one instruction.
-    events.interrupt.shadow = u8::from(state.interrupt_shadow);
-    vcpu.set_vcpu_events(&events).map_err(host("KVM_SET_VCPU_EVENTS"))
 }
 
 fn msr_of(state: &CpuState, index: u32) -> u64 {

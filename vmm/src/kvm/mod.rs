@@ -2,12 +2,13 @@
 
 mod convert;
 mod kick;
+mod step;
 
 use std::sync::Arc;
 
 use kvm_bindings::{
     CpuId, KVM_CPUID_FLAG_SIGNIFCANT_INDEX, KVM_MEM_LOG_DIRTY_PAGES, kvm_cpuid_entry2, kvm_enable_cap,
-    kvm_userspace_memory_region,
+    kvm_guest_debug, kvm_userspace_memory_region,
 };
 use kvm_ioctls::{Cap, Kvm, VcpuExit, VcpuFd, VmFd};
 
@@ -34,6 +35,8 @@ pub(crate) struct KvmEngine {
     kick: Arc<kick::Kick>,
     /// An `in` was answered, or an `out` left, and KVM has not yet completed the instruction.
     unfinished: bool,
+    /// KVM_SET_GUEST_DEBUG's last control word.
+    debug_control: u32,
     counters: Counters,
 }
 
@@ -92,6 +95,7 @@ impl KvmEngine {
                 source,
             })?,
             unfinished: false,
+            debug_control: 0,
             counters: Counters::default(),
         };
         engine.set_cpu(&CpuState::default())?;
@@ -206,6 +210,25 @@ impl KvmEngine {
     }
 }
 
+/// Runs a micro-guest's state on a vCPU of its own with KVM's debug control: the RIP after the instruction at which
+/// it stops (INT3: after its one byte), `None` if anything else happens first.
+pub(crate) fn debug_stop(
+    micro: &mut crate::micro::Micro,
+    control: u32,
+    registers: Option<[u64; 8]>,
+) -> Result<Option<u64>, EngineError> {
+    let state = micro.engine.cpu()?;
+    let mut engine = KvmEngine::new(&micro.memory, &crate::cpu_model::REWIND_V2)?;
+    engine.set_cpu(&state)?;
+    let mut debug = kvm_guest_debug { control, ..Default::default() };
+    debug.arch.debugreg = registers.unwrap_or_default();
+    engine.vcpu.set_guest_debug(&debug).map_err(host("KVM_SET_GUEST_DEBUG"))?;
+    Ok(match engine.enter()? {
+        Return::Debug { rip, .. } => Some(rip),
+        _ => None,
+    })
+}
+
 /// CPUID as the model has it, and nothing paravirtual.
 fn set_model(vm: &VmFd, vcpu: &VcpuFd, model: &CpuModel) -> Result<(), EngineError> {
     let entries: Vec<kvm_cpuid_entry2> = model
@@ -252,14 +275,14 @@ impl Engine for KvmEngine {
     }
 
     fn run(&mut self, budget: &Budget) -> Result<Exit, EngineError> {
-        if budget.user_branches.is_some()
-            || budget.instructions.is_some()
-            || budget.user_instructions.is_some()
-        {
+        if budget.user_branches.is_some() || budget.instructions.is_some() {
             return Err(EngineError::Unsupported { engine: EngineKind::Kvm, what: "stop after a count" });
         }
         let kick = Arc::clone(&self.kick);
         let _running = kick.running(self.vcpu.get_kvm_run());
+        if let Some(limit) = budget.user_instructions {
+            return self.run_user(limit.0);
+        }
         loop {
             if kick.take() {
                 return Ok(Exit::Interrupted);

@@ -110,7 +110,12 @@ impl Micro {
 
     /// Changes the page-table entry of a page below 2 MiB; the CPU's translations are dropped.
     pub fn set_page_flags(&mut self, address: u64, flags: u64) -> Result<(), MicroError> {
-        self.memory.write_u64(Gpa(PT + (address >> 12) * 8), (address & !(PAGE - 1)) | flags)?;
+        self.map(address, address, flags)
+    }
+
+    /// Maps a page below 2 MiB to a physical one, with these page-table flags.
+    pub fn map(&mut self, address: u64, physical: u64, flags: u64) -> Result<(), MicroError> {
+        self.memory.write_u64(Gpa(PT + (address >> 12) * 8), (physical & !(PAGE - 1)) | flags)?;
         let state = self.engine.cpu()?;
         self.engine.memory_changed(None);
         Ok(self.engine.set_cpu(&state)?)
