@@ -1,0 +1,109 @@
+//! `rewind events`.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use rewind_platform::{
+    control::{TRACE_FAULT, TRACE_FUTEX, TRACE_MMAP, TRACE_SYSCALL},
+    record::RecordHeader,
+};
+use run::{describe, seek::Timeline, trace::Record};
+
+use crate::{
+    context::{self, Engine},
+    output, place,
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The run
+    run: String,
+    /// First step
+    #[arg(long, value_name = "STEP")]
+    from: Option<String>,
+    /// Last step
+    #[arg(long, value_name = "STEP")]
+    to: Option<String>,
+    /// Only these kinds (output, exec, fork, exit, signal, switch, syscall-enter, ...)
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    kind: Vec<String>,
+    /// Only this thread
+    #[arg(long, value_name = "TID")]
+    tid: Option<u32>,
+    /// System calls too, found by replaying
+    #[arg(long)]
+    syscalls: bool,
+    /// Futex waits and wakes too, found by replaying
+    #[arg(long)]
+    futexes: bool,
+    /// Page faults too, found by replaying
+    #[arg(long)]
+    faults: bool,
+    /// Mapping changes too, found by replaying
+    #[arg(long)]
+    maps: bool,
+    /// Engine to replay with
+    #[arg(long, value_enum, default_value = "auto")]
+    engine: Engine,
+    /// One JSON object an event
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    let home = context::home()?;
+    let level = [
+        (args.syscalls, TRACE_SYSCALL),
+        (args.futexes, TRACE_FUTEX),
+        (args.faults, TRACE_FAULT),
+        (args.maps, TRACE_MMAP),
+    ]
+    .iter()
+    .fold(0, |level, (asked, bit)| if *asked { level | bit } else { level });
+    let run = context::find(&home, &args.run)?;
+    // Plain steps need no machine.
+    let plain = |text: &Option<String>| text.as_ref().is_none_or(|text| text.parse::<u64>().is_ok());
+    if level == 0 && plain(&args.from) && plain(&args.to) {
+        let from = args.from.as_ref().and_then(|text| text.parse().ok()).unwrap_or(0);
+        let to = args.to.as_ref().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
+        for record in run.trace()?.from_step(from) {
+            let record = record?;
+            if record.header.step > to {
+                break;
+            }
+            print(&args, &record)?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    drop(run);
+    let mut timeline = context::timeline(&home, &args.run, context::engine(args.engine))?;
+    let bound = |text: &Option<String>, timeline: &Timeline<'_>| -> Result<Option<u64>> {
+        text.as_ref().map(|text| Ok(place::parse(text, timeline)?.step.0)).transpose()
+    };
+    let from = bound(&args.from, &timeline)?.unwrap_or(0).max(timeline.first());
+    let last = timeline.last();
+    let to = bound(&args.to, &timeline)?.unwrap_or(last).min(last);
+    timeline.seek(Timeline::at(from))?;
+    let mut failed = None;
+    let mut show = |header: &RecordHeader, payload: &[u8]| {
+        if failed.is_none() && (from..=to).contains(&header.step) {
+            failed = print(&args, &Record::new(header, payload)).err();
+        }
+    };
+    timeline.seek_showing(Timeline::at(to), level, Some(&mut show))?;
+    match failed {
+        Some(error) => Err(error),
+        None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn print(args: &Args, record: &Record) -> Result<()> {
+    let kind = describe::kind_name(record.header.kind);
+    let wanted = (args.kind.is_empty() || args.kind.iter().any(|wanted| wanted == kind))
+        && args.tid.is_none_or(|tid| tid == record.header.tid);
+    match wanted {
+        false => Ok(()),
+        true if args.json => output::json(&describe::to_json(record)),
+        true => output::line(describe::line(record)),
+    }
+}

@@ -1,0 +1,90 @@
+//! `rewind fork`.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use anyhow::{Context, Result, bail};
+use run::{
+    boot::Kernel,
+    decision::Decision,
+    record::{Inputs, Options, SPACING},
+    root::Root,
+};
+use vmm::EngineKind;
+
+use crate::{
+    context::{self, Engine},
+    place,
+};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The run to fork
+    run: String,
+    /// The step from which the fork may differ
+    step: String,
+    /// Decisions, as JSON: a list of {"place": {"thread", "syscall", "returns", "offset"}, "action": "preempt" |
+    /// {"stall": NS} | {"late-timer": NS} | {"rank": N}}
+    #[arg(long, value_name = "FILE")]
+    decisions: Option<PathBuf>,
+    /// Run even if this fork is known, and compare
+    #[arg(long)]
+    again: bool,
+    /// Engine; auto = the parent's
+    #[arg(long, value_enum, default_value = "auto")]
+    engine: Engine,
+    /// Print events and the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    let home = context::home()?;
+    let decisions: Vec<Decision> = match &args.decisions {
+        None => Vec::new(),
+        Some(path) => {
+            let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+            serde_json::from_slice(&text)
+                .with_context(|| format!("{} is no list of decisions", path.display()))?
+        }
+    };
+    let timeline = context::timeline(&home, &args.run, context::engine(args.engine))?;
+    let at = place::parse(&args.step, &timeline)?;
+    if at.offset.0 != 0 {
+        bail!("a fork begins at a step, not inside one");
+    }
+    let step = at.step.0;
+    if step > timeline.last() {
+        bail!(
+            "step {step} is past the end of run {}: it ends at step {}",
+            timeline.run().id(),
+            timeline.last()
+        );
+    }
+    drop(timeline);
+    let parent = context::find(&home, &args.run)?;
+    let recording = parent.recording()?;
+    let recorded_on = recording.as_ref().map_or(EngineKind::Soft, |recording| recording.engine);
+    let source = recording.map(|recording| recording.source).unwrap_or_default();
+    let mut spec = parent.spec()?.closed();
+    spec.schedule = spec.schedule.then(step, decisions);
+    if spec == parent.spec()?.closed() {
+        context::notice("without decisions the fork is the run itself");
+    }
+    let roots: Vec<Root> =
+        spec.images.iter().map(|image| context::again(&home, image, &source)).collect::<Result<_, _>>()?;
+    let kernel = || Kernel::of(&home, &spec);
+    let mut show = super::run::shower(args.json);
+    let mut options = Options {
+        engine: context::engine(args.engine).unwrap_or(recorded_on),
+        timeout: None,
+        interrupted: context::interrupted()?,
+        keyframes: Some(SPACING),
+        again: args.again,
+        live: &mut show,
+        notice: &context::notice,
+    };
+    let inputs = Inputs { spec: spec.clone(), kernel: &kernel, roots: &roots, parent: Some((&parent, step)) };
+    let recorded = run::record::record(&home, &inputs, &mut options)?;
+    super::run::finish(&recorded, args.json)?;
+    Ok(ExitCode::from(recorded.outcome.end.exit_status()))
+}

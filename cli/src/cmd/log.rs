@@ -1,0 +1,53 @@
+//! `rewind log`.
+
+use std::{io::Write, process::ExitCode};
+
+use anyhow::Result;
+use rewind_platform::record::{REC_CONSOLE, REC_OUTPUT};
+use run::describe;
+
+use crate::{context, output};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The run
+    run: String,
+    /// Put the step and the thread before each line
+    #[arg(long)]
+    steps: bool,
+    /// The kernel's messages too
+    #[arg(long)]
+    kernel: bool,
+    /// One JSON object a piece of output
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    let home = context::home()?;
+    let trace = context::find(&home, &args.run)?.trace()?;
+    let mut out = std::io::stdout().lock();
+    for record in trace.iter() {
+        let record = record?;
+        let header = &record.header;
+        if !(header.kind == REC_OUTPUT || (args.kernel && header.kind == REC_CONSOLE)) {
+            continue;
+        }
+        if args.json {
+            writeln!(out, "{}", describe::to_json(&record))?;
+        } else if args.steps {
+            let text = String::from_utf8_lossy(&record.payload);
+            for line in text.split_inclusive('\n') {
+                let line = output::printable(line.strip_suffix('\n').unwrap_or(line));
+                writeln!(out, "{:>9} {:>5} {} {line}", header.step, header.tid, header.aux)?;
+            }
+        } else {
+            out.write_all(&record.payload)?;
+        }
+    }
+    out.flush()?;
+    if trace.torn() {
+        context::notice("the recording was cut short; this is what there is");
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,66 @@
+//! The subcommands, one file each.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+mod diff;
+mod events;
+mod fork;
+mod gc;
+mod log;
+mod ls;
+mod prune;
+mod ps;
+mod replay;
+mod rm;
+mod run;
+mod threads;
+
+/// What can be asked.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Run a command in a machine of its own and record it
+    Run(run::Args),
+    /// Run a recorded run again and compare every event
+    Replay(replay::Args),
+    /// Show where two runs first differ
+    Diff(diff::Args),
+    /// Go on from a step of a run with other decisions
+    Fork(fork::Args),
+    /// List what happened in a run
+    Events(events::Args),
+    /// Print a run's output
+    Log(log::Args),
+    /// List the processes at a step
+    Ps(ps::Args),
+    /// Show which thread ran when
+    Threads(threads::Args),
+    /// List runs
+    Ls(ls::Args),
+    /// Remove runs
+    Rm(rm::Args),
+    /// Drop keyframes, keeping the runs
+    Prune(prune::Args),
+    /// Give back what no run needs
+    Gc(gc::Args),
+}
+
+/// Does it.
+pub(crate) fn dispatch(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Run(args) => run::run(args),
+        Command::Replay(args) => replay::run(args),
+        Command::Diff(args) => diff::run(args),
+        Command::Fork(args) => fork::run(args),
+        Command::Events(args) => events::run(args),
+        Command::Log(args) => log::run(args),
+        Command::Ps(args) => ps::run(args),
+        Command::Threads(args) => threads::run(args),
+        Command::Ls(args) => ls::run(args),
+        Command::Rm(args) => rm::run(args),
+        Command::Prune(args) => prune::run(args),
+        Command::Gc(args) => gc::run(args),
+    }
+}

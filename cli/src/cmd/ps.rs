@@ -1,0 +1,58 @@
+//! `rewind ps`.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use run::processes::Processes;
+use serde_json::json;
+
+use crate::{context, output};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The run
+    run: String,
+    /// At this step; the end without it
+    step: Option<u64>,
+    /// Threads that have ended too
+    #[arg(long)]
+    all: bool,
+    /// One JSON object a thread
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    let home = context::home()?;
+    let run = context::find(&home, &args.run)?;
+    let trace = run.trace()?;
+    let last = run.outcome()?.map_or(trace.last_step(), |outcome| outcome.steps);
+    let step = args.step.unwrap_or(last);
+    if step > last {
+        bail!("step {step} is past the end of run {}: it ends at step {last}", run.id());
+    }
+    let processes = Processes::at(trace.iter(), step)?;
+    let threads = if args.all { processes.all() } else { processes.living() };
+    if !args.json {
+        output::line(format_args!(
+            "{:>6} {:>6} {:>6} {:>9} {:>10}  COMMAND",
+            "TID", "PID", "PARENT", "BEGAN", "ENDED"
+        ))?;
+    }
+    for thread in threads {
+        if args.json {
+            output::json(&json!(thread))?;
+        } else {
+            let ended = thread.ended.map_or(String::from("-"), |(step, _)| step.to_string());
+            output::line(format_args!(
+                "{:>6} {:>6} {:>6} {:>9} {ended:>10}  {}",
+                thread.tid,
+                thread.pid,
+                thread.parent,
+                thread.began,
+                output::printable(&thread.command)
+            ))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,267 @@
+//! `rewind run`.
+
+use std::{io::Write, path::PathBuf, process::ExitCode, time::Duration};
+
+use anyhow::{Context, Result, bail};
+use rewind_platform::{
+    job::Job,
+    record::{REC_OUTPUT, RecordHeader},
+};
+use run::{
+    boot::Kernel,
+    home::Home,
+    record::{Inputs, Options, Recorded, SPACING},
+    root::Root,
+    spec::{Schedule, Spec},
+    trace::Record,
+};
+use serde_json::json;
+use vmm::{Clock, EngineKind, RunParameters};
+
+use crate::{
+    context::{self, Engine},
+    guest, output, root,
+};
+
+/// What a job is made of; also `check`'s options.
+#[derive(clap::Args)]
+pub(crate) struct JobArgs {
+    /// Root of the job: a directory, a tar (docker export or save), or an erofs image
+    #[arg(long, value_name = "DIR|TAR|EROFS")]
+    pub(crate) root: Option<PathBuf>,
+    /// Working directory inside the root
+    #[arg(long, value_name = "DIR")]
+    pub(crate) cwd: Option<String>,
+    /// Add to the environment, which is otherwise the same everywhere
+    #[arg(long = "env", value_name = "K=V")]
+    pub(crate) env: Vec<String>,
+    /// Run as this user of the root: USER, UID, USER:GROUP or UID:GID
+    #[arg(long, value_name = "USER", default_value = "")]
+    pub(crate) user: String,
+    /// Cores the job sees; one runs
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) cores: u32,
+    /// Seed of everything random in the machine
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Wall clock when the job starts, seconds since 1970
+    #[arg(long, value_name = "T", default_value_t = 1_767_225_600)]
+    pub(crate) epoch: i64,
+    /// A file or directory whose content counts as output
+    #[arg(long = "out", value_name = "PATH")]
+    pub(crate) outputs: Vec<String>,
+    /// Give the job a terminal
+    #[arg(long)]
+    pub(crate) tty: bool,
+    /// Engine
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) engine: Engine,
+    /// What moves the virtual clock besides steps: `work` also counts computing (soft engine)
+    #[arg(long, value_enum, default_value = "auto")]
+    pub(crate) clock: ClockArg,
+    /// Memory of the machine: bytes, or with K, M or G
+    #[arg(long, value_name = "M", default_value = "1G", value_parser = size)]
+    pub(crate) memory: u64,
+    /// The command
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub(crate) command: Vec<String>,
+}
+
+/// `--clock`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum ClockArg {
+    /// As `steps`
+    Auto,
+    /// Only steps
+    Steps,
+    /// Also user-mode branches
+    Work,
+}
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    job: JobArgs,
+    /// Run even if this run is known, and compare
+    #[arg(long)]
+    again: bool,
+    /// Stop after this much wall time (seconds)
+    #[arg(long, value_name = "SECONDS")]
+    timeout: Option<f64>,
+    /// Record without keyframes: smaller, and slower to go back in
+    #[arg(long)]
+    no_keyframes: bool,
+    /// Print events and the result as JSON instead of the job's output
+    #[arg(long)]
+    json: bool,
+}
+
+/// Branches of a slice of the work clock.
+const SLICE: u64 = 1 << 22;
+
+fn size(text: &str) -> Result<u64, String> {
+    let (digits, unit) = match text.as_bytes().last() {
+        Some(b'K' | b'k') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'M' | b'm') => (&text[..text.len() - 1], 1 << 20),
+        Some(b'G' | b'g') => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1),
+    };
+    let size = digits.parse::<u64>().ok().and_then(|n| n.checked_mul(unit));
+    match size {
+        Some(size) if (64 << 20..=64 << 30).contains(&size) && size % (1 << 20) == 0 => Ok(size),
+        Some(_) => Err("must be whole MiB, from 64M to 64G".into()),
+        None => Err("a size like 512M or 2G".into()),
+    }
+}
+
+impl JobArgs {
+    /// The engine to use.
+    pub(crate) fn engine(&self) -> EngineKind {
+        context::engine(self.engine).unwrap_or(EngineKind::Soft)
+    }
+
+    /// The images of the job.
+    pub(crate) fn roots(&self, home: &Home) -> Result<Vec<Root>> {
+        let Some(path) = &self.root else {
+            bail!("give the job a root with --root: a directory, a tar or an erofs image")
+        };
+        let bar = root::bar();
+        let opened = root::open(home, path, Some(&bar));
+        bar.finish_and_clear();
+        Ok(vec![opened?])
+    }
+
+    /// The spec, and the kernel's files kept in the home.
+    pub(crate) fn spec(&self, home: &Home, kernel: &Kernel, roots: &[Root]) -> Result<Spec> {
+        home.keep_bytes(&kernel.files.vmlinux)?;
+        home.keep_bytes(&kernel.files.initramfs)?;
+        let mut env: Vec<Vec<u8>> = Vec::new();
+        for (key, value) in [
+            ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+            ("HOME", "/root"),
+            ("LANG", "C.UTF-8"),
+            ("TERM", if self.tty { "xterm-256color" } else { "dumb" }),
+        ] {
+            if !self.env.iter().any(|given| given.split('=').next() == Some(key)) {
+                env.push(format!("{key}={value}").into_bytes());
+            }
+        }
+        for given in &self.env {
+            if !given.contains('=') {
+                bail!("--env {given}: give KEY=VALUE");
+            }
+            env.push(given.clone().into_bytes());
+        }
+        Ok(Spec {
+            platform: rewind_platform::PLATFORM_VERSION,
+            cpu_model: vmm::cpu_model::REWIND_V2.name.into(),
+            kernel: kernel.kernel,
+            initramfs: kernel.initramfs,
+            command_line: kernel.files.command_line.clone(),
+            images: roots.iter().map(|root| root.spec.clone()).collect(),
+            memory: self.memory,
+            clock: match self.clock {
+                ClockArg::Auto | ClockArg::Steps => Clock::Steps,
+                ClockArg::Work => Clock::Work { slice: SLICE },
+            },
+            parameters: RunParameters::default(),
+            job: Job {
+                argv: self.command.iter().map(|arg| arg.clone().into_bytes()).collect(),
+                env,
+                cwd: self.cwd.clone().unwrap_or_else(|| "/".into()).into_bytes(),
+                user: self.user.clone(),
+                hostname: "rewind".into(),
+                cores: self.cores,
+                seed: blake3::derive_key("rewind seed 1", &self.seed.to_le_bytes()),
+                epoch: self.epoch,
+                images: roots.len() as u32,
+                tty: self.tty,
+                outputs: self.outputs.iter().map(|path| path.clone().into_bytes()).collect(),
+                overlay_bytes: 0,
+            },
+            schedule: Schedule::default(),
+            outside: None,
+        })
+    }
+}
+
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    let home = context::home()?;
+    let kernel = guest::kernel()?;
+    let roots = args.job.roots(&home)?;
+    let spec = args.job.spec(&home, &kernel, &roots)?;
+    let timeout = match args.timeout {
+        Some(seconds) => Some(Duration::try_from_secs_f64(seconds).context("--timeout")?),
+        None => None,
+    };
+    let mut show = shower(args.json);
+    let mut options = Options {
+        engine: args.job.engine(),
+        timeout,
+        interrupted: context::interrupted()?,
+        keyframes: (!args.no_keyframes).then_some(SPACING),
+        again: args.again,
+        live: &mut show,
+        notice: &context::notice,
+    };
+    let make = || Ok(kernel.clone());
+    let inputs = Inputs { spec, kernel: &make, roots: &roots, parent: None };
+    let recorded = run::record::record(&home, &inputs, &mut options)?;
+    if recorded.found {
+        // The same as if it had run: its output again.
+        for record in recorded.run.trace()?.iter() {
+            let record = record?;
+            show(&record.header, &record.payload);
+        }
+    }
+    finish(&recorded, args.json)?;
+    Ok(ExitCode::from(recorded.outcome.end.exit_status()))
+}
+
+/// Passes the job's output through, or prints every event.
+pub(crate) fn shower(json: bool) -> impl FnMut(&RecordHeader, &[u8]) {
+    move |header, payload| {
+        // A reader that went away does not stop the recording.
+        if json {
+            let _ = output::json(&run::describe::to_json(&Record::new(header, payload)));
+        } else if header.kind == REC_OUTPUT {
+            let _ = match header.aux {
+                2 => std::io::stderr().write_all(payload),
+                _ => std::io::stdout().write_all(payload).and_then(|()| std::io::stdout().flush()),
+            };
+        }
+    }
+}
+
+/// The last line.
+pub(crate) fn finish(recorded: &Recorded, as_json: bool) -> Result<()> {
+    let (outcome, recording) = (&recorded.outcome, &recorded.recording);
+    let virtual_ns = outcome.virtual_ns.saturating_sub(outcome.started_ns);
+    if as_json {
+        let mut value = crate::cmd::ls::outcome_json(outcome);
+        value.insert("kind".into(), "run".into());
+        value.insert("run".into(), recorded.run.id().to_string().into());
+        value.insert("engine".into(), recording.engine.name().into());
+        value.insert("wall_ms".into(), recording.wall_ms.into());
+        value.insert("first_event_ms".into(), json!(recording.first_event_ms));
+        value.insert("found".into(), recorded.found.into());
+        return output::json(&value.into());
+    }
+    if let Some(detail) = outcome.end.detail() {
+        eprintln!("rewind: {}", output::printable(detail));
+    }
+    for missed in &outcome.missed {
+        eprintln!("rewind: decision not reached: {missed:?}");
+    }
+    eprintln!(
+        "run {}  {}  {} steps  virtual {}  wall {}  {}{}",
+        recorded.run.id(),
+        outcome.end.word(),
+        outcome.steps,
+        output::seconds(virtual_ns),
+        output::seconds(recording.wall_ms * 1_000_000),
+        recording.engine.name(),
+        if recorded.found { "  (recorded before; --again runs it again)" } else { "" },
+    );
+    Ok(())
+}

@@ -1,0 +1,73 @@
+//! What most commands need: the home, a run by its prefix, a timeline, Ctrl-C.
+
+use std::{
+    path::Path,
+    sync::{Arc, atomic::AtomicBool},
+};
+
+use anyhow::{Context as _, Result};
+use run::{
+    home::{Home, RunDir},
+    seek::Timeline,
+    spec::ImageSpec,
+};
+use vmm::EngineKind;
+
+/// The home of the environment.
+pub(crate) fn home() -> Result<Home> {
+    Ok(Home::open(&Home::default_path()?)?)
+}
+
+/// The one run that begins with `prefix`.
+pub(crate) fn find(home: &Home, prefix: &str) -> Result<RunDir> {
+    Ok(home.run(home.find(prefix)?)?)
+}
+
+/// A run, opened for going about in it.
+pub(crate) fn timeline<'h>(home: &'h Home, prefix: &str, engine: Option<EngineKind>) -> Result<Timeline<'h>> {
+    let run = find(home, prefix)?;
+    let image = |spec: &ImageSpec, source: &str| again(home, spec, source);
+    Ok(Timeline::open(home, run, engine, &image, &notice)?)
+}
+
+/// The image a run was recorded with, from where it was.
+pub(crate) fn again(home: &Home, _spec: &ImageSpec, source: &str) -> std::io::Result<run::root::Root> {
+    crate::root::open(home, Path::new(source), None)
+        .map_err(|error| std::io::Error::other(format!("{error:#}")))
+}
+
+/// Something the user may want to know, on standard error.
+pub(crate) fn notice(text: &str) {
+    eprintln!("rewind: {text}");
+}
+
+/// Set by Ctrl-C; a second one ends the program at once.
+pub(crate) fn interrupted() -> Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    let signal = signal_hook::consts::SIGINT;
+    // In this order: at the first Ctrl-C the flag is still unset and the program goes on.
+    signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())
+        .context("cannot watch for Ctrl-C")?;
+    signal_hook::flag::register(signal, flag.clone()).context("cannot watch for Ctrl-C")?;
+    Ok(flag)
+}
+
+/// An engine by name; `auto` is none.
+pub(crate) fn engine(name: Engine) -> Option<EngineKind> {
+    match name {
+        Engine::Auto => None,
+        Engine::Kvm => Some(EngineKind::Kvm),
+        Engine::Soft => Some(EngineKind::Soft),
+    }
+}
+
+/// `--engine`.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Engine {
+    /// The fastest one this host can be trusted with.
+    Auto,
+    /// The host's KVM.
+    Kvm,
+    /// The software CPU.
+    Soft,
+}
