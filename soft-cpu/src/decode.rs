@@ -94,15 +94,8 @@ fn gpr(register: Register) -> Opd {
         Register::AH | Register::CH | Register::DH | Register::BH => {
             Opd::R8((register as u8 - Register::AH as u8) * 8 + 1)
         }
-        _ if register.is_gpr8() => Opd::R8(
-            match register {
-                Register::SPL => 4,
-                Register::BPL => 5,
-                Register::SIL => 6,
-                Register::DIL => 7,
-                _ => n,
-            } * 8,
-        ),
+        // `number()` counts AH to BH between BL and SPL: the 64-bit register's number is the encoding's.
+        _ if register.is_gpr8() => Opd::R8(register.full_register().number() as u8 * 8),
         _ if register.is_gpr() => Opd::R(n),
         _ if register.is_xmm() => Opd::X(n),
         _ if register.is_mm() || register.is_st() => Opd::F(n),
