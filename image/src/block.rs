@@ -7,15 +7,7 @@ use crate::tree::{Kind, Tree};
 use std::os::unix::fs::FileExt;
 use std::{fs::File, io, sync::Arc};
 
-/// A read-only disk. Reads are whole sectors of 512 bytes inside [`BlockImage::len`].
-#[expect(clippy::len_without_is_empty, reason = "a disk is never empty")]
-pub trait BlockImage: Send {
-    /// Bytes, a multiple of 512.
-    fn len(&self) -> u64;
-
-    /// Fills `out` from byte `offset`. An error names what could not be read and ends the run.
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> io::Result<()>;
-}
+pub use vmm::BlockImage;
 
 /// A tree as an EROFS image: metadata generated in memory, file data read from where it lies when it is asked for.
 /// A clone shares everything but the files it keeps open.

@@ -181,7 +181,7 @@ impl Scan {
 
 /// The attributes an image takes over: what programs store (`user.`), access lists and file capabilities. Labels of
 /// the host's security module and an overlay's own marks say something about the host, not about the tree.
-fn xattrs_of(path: &[u8], follow: bool) -> rustix::io::Result<Box<[Xattr]>> {
+pub(crate) fn xattrs_of(path: &[u8], follow: bool) -> rustix::io::Result<Box<[Xattr]>> {
     use rustix::io::Errno;
     let path = crate::os(path);
     let list = |buffer: &mut Vec<u8>| {

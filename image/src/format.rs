@@ -188,6 +188,15 @@ pub(crate) enum FileType {
     Symlink = 7,
 }
 
+impl FileType {
+    /// From its number, for those the host's root shows.
+    pub(crate) fn from_byte(byte: u8) -> Option<FileType> {
+        [FileType::Regular, FileType::Directory, FileType::Fifo, FileType::Symlink]
+            .into_iter()
+            .find(|kind| *kind as u8 == byte)
+    }
+}
+
 /// One entry of a directory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry<'a> {

@@ -4,6 +4,7 @@
 //! generated and whose file data stays where it is ([`block::TreeImage`]). Packing is therefore a scan, not a copy.
 
 pub mod block;
+pub mod capture;
 mod content;
 pub mod dir;
 pub mod existing;
@@ -13,12 +14,14 @@ mod identity;
 pub mod layers;
 mod layout;
 pub mod open;
+pub mod root;
 mod spool;
 mod stamp;
 pub mod tar;
 pub mod tree;
 
 pub use block::{BlockImage, TreeImage, write_image};
+pub use capture::{CapturedImage, ContentStore, Manifest};
 pub use content::ReadError;
 pub use identity::ImageId;
 pub use layout::TooLarge;

@@ -37,10 +37,12 @@ impl Stamp {
 /// mount's magic link, and nothing is waited for (a FIFO put in the file's place does not block).
 pub(crate) fn open_beneath(dir: impl AsFd, path: &[u8], flags: OFlags) -> rustix::io::Result<OwnedFd> {
     let path = if path.is_empty() { b"." } else { path };
+    // openat2 refuses flags that mean nothing with O_PATH.
+    let calm = if flags.contains(OFlags::PATH) { OFlags::empty() } else { OFlags::NONBLOCK | OFlags::NOCTTY };
     rustix::fs::openat2(
         dir,
         Path::new(std::ffi::OsStr::from_bytes(path)),
-        flags | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY,
+        flags | calm | OFlags::CLOEXEC | OFlags::NOFOLLOW,
         Mode::empty(),
         ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS,
     )
@@ -56,10 +58,27 @@ pub(crate) fn stamp_of(file: impl AsFd) -> io::Result<Stamp> {
     Ok(Stamp::of(&rustix::fs::fstat(file)?))
 }
 
-/// The clock that `ctime` is taken from: a file written from now on has this time or a later one. Decides what may be
-/// kept or trusted, and goes nowhere else.
+/// The clock that `ctime` is at least as late as: a file written from now on has this time or a later one. Decides what
+/// may be kept or trusted, and goes nowhere else.
 pub(crate) fn coarse_now() -> Mtime {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    clock(rustix::time::ClockId::RealtimeCoarse)
+}
+
+/// A moment that every file written so far has an earlier time than. Waits for the coarse clock to pass the exact one
+/// (a tick, 10 ms at most, or longer where ticks are late): newer kernels stamp files with either.
+pub(crate) fn settled_now() -> Mtime {
+    let exact = clock(rustix::time::ClockId::Realtime);
+    loop {
+        let coarse = coarse_now();
+        if coarse > exact {
+            return coarse;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+fn clock(id: rustix::time::ClockId) -> Mtime {
+    let now = rustix::time::clock_gettime(id);
     Mtime { seconds: now.tv_sec, nanos: now.tv_nsec as u32 }
 }
 
