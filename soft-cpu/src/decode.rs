@@ -195,6 +195,7 @@ fn convert(iced: &Instruction) -> Insn {
     if raises {
         if let Some(fp) = fp::lookup(iced) {
             insn.fp = Some(fp);
+            insn.fp_registers = fp::registers(iced);
             exec::fpu::prepare(iced, &mut insn);
         } else {
             insn.ends = true;
