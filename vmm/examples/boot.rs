@@ -140,6 +140,9 @@ fn run(a: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
         }
     };
     eprintln!("{stop:?}");
+    if matches!(stop, Stop::Fault(_)) {
+        eprintln!("{:x?}", machine.cpu()?);
+    }
     eprintln!(
         "step {}, now {} ns, {} exits, {} records",
         machine.step(),
