@@ -61,6 +61,16 @@ pub(crate) fn engine(name: Engine) -> Option<EngineKind> {
     }
 }
 
+/// The engine for a new run; says in one line which and why when that was left to us.
+pub(crate) fn choose(home: &Home, name: Engine) -> Result<EngineKind> {
+    let asked = engine(name);
+    let choice = vmm::selftest::choose(asked, &home.cache("")).map_err(anyhow::Error::msg)?;
+    if asked.is_none() {
+        notice(&format!("engine {}", choice.why));
+    }
+    Ok(choice.engine)
+}
+
 /// `--engine`.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum Engine {

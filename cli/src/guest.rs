@@ -1,18 +1,28 @@
 //! Where the guest kernel and its initramfs are.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use rewind_platform::PLATFORM_VERSION;
 use run::boot::Kernel;
 use vmm::KernelFiles;
 
 /// Finds and reads both files: in `$REWIND_GUEST`, beside an installed command, or in the checkout's `build/guest`.
 pub(crate) fn kernel() -> Result<Kernel> {
+    let dir = found()?;
+    Ok(Kernel::new(KernelFiles::read(&dir.join(KERNEL), &dir.join(INITRAMFS))?))
+}
+
+const KERNEL: &str = "vmlinux";
+const INITRAMFS: &str = "initramfs.cpio";
+
+/// The folder with both files. A kernel whose `kernel.json` names another platform version is refused.
+pub(crate) fn found() -> Result<PathBuf> {
     let mut tried = Vec::new();
     for dir in candidates() {
-        let (vmlinux, initramfs) = (dir.join("vmlinux"), dir.join("initramfs.cpio"));
-        if vmlinux.is_file() && initramfs.is_file() {
-            return Ok(Kernel::new(KernelFiles::read(&vmlinux, &initramfs)?));
+        if dir.join(KERNEL).is_file() && dir.join(INITRAMFS).is_file() {
+            check_version(&dir)?;
+            return Ok(dir);
         }
         tried.push(dir.display().to_string());
     }
@@ -22,13 +32,31 @@ pub(crate) fn kernel() -> Result<Kernel> {
     )
 }
 
+/// Without the file, the machine itself finds out when the kernel boots.
+fn check_version(dir: &Path) -> Result<()> {
+    let path = dir.join("kernel.json");
+    let Ok(text) = std::fs::read_to_string(&path) else { return Ok(()) };
+    let facts: serde_json::Value =
+        serde_json::from_str(&text).with_context(|| format!("{} is damaged", path.display()))?;
+    let platform = facts["platform"].as_u64();
+    if platform != Some(PLATFORM_VERSION.into()) {
+        let found = platform.map_or("none".to_owned(), |version| version.to_string());
+        bail!(
+            "the guest kernel in {} implements platform version {found}, this program version {PLATFORM_VERSION}: \
+             rebuild both with `make build`",
+            dir.display()
+        );
+    }
+    Ok(())
+}
+
 fn candidates() -> Vec<PathBuf> {
     if let Some(dir) = std::env::var_os("REWIND_GUEST").filter(|dir| !dir.is_empty()) {
         return vec![dir.into()];
     }
     let exe = std::env::current_exe().context("where is this program?").ok();
     let bin = exe.as_deref().and_then(std::path::Path::parent);
-    let mut dirs: Vec<PathBuf> = bin.map(|bin| bin.join("../share/rewind")).into_iter().collect();
+    let mut dirs: Vec<PathBuf> = bin.map(|bin| bin.join("../lib/rewind")).into_iter().collect();
     dirs.extend(bin.map(|bin| bin.join("../../build/guest")));
     dirs
 }

@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Subcommand;
 
 mod diff;
+mod doctor;
 mod events;
 mod fork;
 mod gc;
@@ -21,6 +22,8 @@ mod threads;
 /// What can be asked.
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// What this host can do, and what that means for you
+    Doctor(doctor::Args),
     /// Run a command in a machine of its own and record it
     Run(run::Args),
     /// Run a recorded run again and compare every event
@@ -50,6 +53,7 @@ pub(crate) enum Command {
 /// Does it.
 pub(crate) fn dispatch(command: Command) -> Result<ExitCode> {
     match command {
+        Command::Doctor(args) => doctor::run(args),
         Command::Run(args) => run::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Diff(args) => diff::run(args),

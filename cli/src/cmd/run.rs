@@ -116,8 +116,8 @@ fn size(text: &str) -> Result<u64, String> {
 
 impl JobArgs {
     /// The engine to use.
-    pub(crate) fn engine(&self) -> EngineKind {
-        context::engine(self.engine).unwrap_or(EngineKind::Soft)
+    pub(crate) fn engine(&self, home: &Home) -> Result<EngineKind> {
+        context::choose(home, self.engine)
     }
 
     /// The images of the job.
@@ -196,7 +196,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     };
     let mut show = shower(args.json);
     let mut options = Options {
-        engine: args.job.engine(),
+        engine: args.job.engine(&home)?,
         timeout,
         interrupted: context::interrupted()?,
         keyframes: (!args.no_keyframes).then_some(SPACING),

@@ -9,7 +9,7 @@ use std::{sync::mpsc, thread, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-pub use choose::{Choice, choose};
+pub use choose::{Choice, choose, decide};
 pub use remember::remembered;
 
 use crate::micro::Micro;
