@@ -5,6 +5,7 @@ mod common;
 use common::{Mounted, assert_same, fsck, look};
 use image::dir::{DirOptions, read_dir};
 use image::{TreeImage, write_image};
+use proptest::strategy::Strategy;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
@@ -215,5 +216,58 @@ fn a_file_that_changes_under_us_is_named_and_never_mixed() {
         assert!(error.contains("/a changed since"), "{what}: {error}");
         fs::remove_file(dir.path().join("a")).expect("remove");
         fs::write(dir.path().join("a"), vec![1; 100_000]).expect("write");
+    }
+}
+
+/// What a random tree is made of.
+#[derive(Clone, Debug)]
+enum Made {
+    File(usize, u16),
+    Directory(u16),
+    Link(String),
+    /// Another name of the n-th file so far.
+    Again(usize),
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig { cases: 24, failure_persistence: None, ..Default::default() })]
+
+    #[test]
+    fn random_trees_come_back(
+        parts in proptest::collection::vec((
+            proptest::prelude::any::<proptest::sample::Index>(),
+            proptest::collection::vec(proptest::prelude::prop_oneof![1..47u8, 48..=255u8], 1..256),
+            proptest::prelude::prop_oneof![
+                (0..20_000usize, 0..0o10_000u16).prop_map(|(size, mode)| Made::File(size, mode)),
+                (0..0o10_000u16).prop_map(Made::Directory),
+                "[a-z/.]{1,200}".prop_map(Made::Link),
+                (0..50usize).prop_map(Made::Again),
+            ],
+        ), 0..60)
+    ) {
+        let dir = tempfile::tempdir().expect("directory");
+        let (mut directories, mut files) = (vec![dir.path().to_owned()], Vec::new());
+        for (parent, name, made) in parts {
+            let path = parent.get(&directories).join(OsStr::from_bytes(&name));
+            if name == b"." || name == b".." || fs::symlink_metadata(&path).is_ok() {
+                continue;
+            }
+            match made {
+                Made::File(size, mode) => {
+                    fs::write(&path, vec![size as u8; size]).expect("write");
+                    fs::set_permissions(&path, fs::Permissions::from_mode(mode.into())).expect("chmod");
+                    files.push(path);
+                }
+                Made::Directory(mode) => {
+                    fs::create_dir(&path).expect("mkdir");
+                    fs::set_permissions(&path, fs::Permissions::from_mode(mode.into())).expect("chmod");
+                    directories.push(path);
+                }
+                Made::Link(target) => symlink(target, &path).expect("symlink"),
+                Made::Again(n) if !files.is_empty() => fs::hard_link(&files[n % files.len()], &path).expect("link"),
+                Made::Again(_) => {}
+            }
+        }
+        check(dir.path());
     }
 }

@@ -388,3 +388,26 @@ fn damaged_manifests_are_refused() {
     }
     assert!(Manifest::decode(&[&good[..], b"x"].concat()).is_err());
 }
+
+#[test]
+fn this_machines_own_root() {
+    let cwd = fs::canonicalize(env!("CARGO_TARGET_TMPDIR")).expect("there");
+    let options =
+        RootOptions { top: PathBuf::from("/"), cwd, home: Some(PathBuf::from("/root")), hidden: Vec::new() };
+    let mut image = HostRoot::new(&options).expect("opens").image();
+    let mut walker = walk(&mut image);
+    let env = fs::canonicalize("/usr/bin/env").expect("there");
+    assert!(walker.find(env.to_str().expect("plain")).expect("found").data == fs::read(&env).expect("read"));
+    assert_eq!(walker.find("etc/passwd").expect("found").data, fs::read("/etc/passwd").expect("read"));
+    let usr = walker.find("usr/bin").expect("found");
+    let expected: BTreeSet<_> = fs::read_dir("/usr/bin")
+        .expect("readdir")
+        .map(|entry| entry.expect("entry").file_name().into_encoded_bytes())
+        .chain([b".".to_vec(), b"..".to_vec()])
+        .collect();
+    assert_eq!(Walker::names(&usr).into_keys().collect::<BTreeSet<_>>(), expected);
+    for empty in ["proc", "sys", "dev"] {
+        assert_eq!(Walker::names(&walker.find(empty).expect("shown")).len(), 2, "{empty}");
+    }
+    assert!(walker.find("etc/shadow").is_err());
+}
