@@ -54,11 +54,13 @@ impl State {
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let home = Home::default_path();
     let cache = home.as_ref().ok().map(|path| path.join("cache"));
+    // First, since a new home must be empty when it is made.
+    let home_line = home_line(home.as_deref().map_err(ToString::to_string));
     let report = match &cache {
         Some(cache) if !args.again => selftest::remembered(cache),
         _ => selftest::run(),
     };
-    let mut lines = vec![guest_line(), home_line(home.as_deref().map_err(ToString::to_string))];
+    let mut lines = vec![guest_line(), home_line];
     if let Ok(path) = &home {
         lines.push(space_line(path));
     }
@@ -78,10 +80,10 @@ fn show(line: &Line, as_json: bool) -> Result<()> {
             "means": line.means, "mend": line.mend,
         }));
     }
-    output::line(format_args!("{:<4}  {:<13} {}", line.state.name(), line.name, line.tests))?;
+    output::line(format_args!("{:<4}  {:<16} {}", line.state.name(), line.name, line.tests))?;
     let indent = |what: &str, text: &str| match text {
         "" => Ok(()),
-        text => output::line(format_args!("{:20}{what}{text}", "")),
+        text => output::line(format_args!("{:23}{what}{text}", "")),
     };
     indent("", &line.found)?;
     if line.state != State::Ok {

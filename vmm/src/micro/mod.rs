@@ -176,7 +176,8 @@ pub fn user_state() -> CpuState {
     state
 }
 
-fn environment(memory: &GuestMemory) -> Result<(), MemoryError> {
+/// Writes the tables and stubs of the environment.
+pub fn environment(memory: &GuestMemory) -> Result<(), MemoryError> {
     // Page tables.
     memory.write_u64(Gpa(PML4), PDPT | 7)?;
     for i in 0..4 {
