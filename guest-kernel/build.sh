@@ -1,7 +1,9 @@
 #!/bin/sh
 # Builds the guest kernel, once per set of inputs. Prints one line: where the products are.
 #
-#   guest-kernel/build.sh [--source TARBALL] [--link PATH] [--jobs N]
+#   guest-kernel/build.sh [--source TARBALL] [--link PATH] [--jobs N] [--tree DIR]
+#
+# --tree builds in DIR and keeps it, so that the next build there compiles only what changed since.
 #
 # Products (in the cache, and PATH, by default build/guest-kernel of the repository, is made to point at them):
 #   vmlinux        stripped ELF, loaded by the monitor at its physical addresses, entered at its 64-bit entry
@@ -13,10 +15,12 @@ here=$(cd "$(dirname "$0")" && pwd)
 source=
 link=$here/../build/guest-kernel
 jobs=$(nproc)
+tree=
 while [ $# -gt 0 ]; do
 	case $1 in
 	--source) source=${2:?--source needs a file}; shift 2 ;;
 	--link) link=${2:?--link needs a path}; shift 2 ;;
+	--tree) tree=${2:?--tree needs a folder}; shift 2 ;;
 	--jobs) jobs=${2:?--jobs needs a number}; shift 2 ;;
 	*) echo "build.sh: unknown argument $1" >&2; exit 2 ;;
 	esac
@@ -67,8 +71,8 @@ publish() {
 }
 [ -e "$out/kernel.json" ] && publish "up to date"
 
-# One builder at a time; who waited finds the work done.
-exec 9>"$cache/kernel.lock"
+# One builder per set of inputs; who waited finds the work done.
+exec 9>"$out.lock"
 flock 9
 [ -e "$out/kernel.json" ] && publish "up to date"
 
@@ -77,29 +81,37 @@ trap 'rm -rf "$work"' EXIT
 trap 'exit 1' INT TERM HUP
 echo "guest-kernel: building (a few minutes, once)" >&2
 
-mkdir "$work/linux" "$work/product"
-# Kconfig files and makefiles of what is left out are still named by others.
-tar -xf "$source" -C "$work/linux" --strip-components=1 --exclude='*/Documentation/*.rst' \
-	--exclude='*/Documentation/*.yaml' --exclude='*/Documentation/*.txt' --exclude='*/tools/testing/*' \
-	--exclude='*/drivers/gpu/*.[ch]' --exclude='*/sound/soc/*.[ch]' || fail "cannot unpack $source"
-cd "$work/linux"
+mkdir "$work/product"
+linux=${tree:-$work/linux}
+# A kept tree is good for the same tarball and patches; the files of src/ are brought up to date below.
+base="$(cat "$memo") $(cat "$here"/patches/*.patch | sha256sum)"
+if [ "$base" != "$(cat "$linux/.rewind-base" 2>/dev/null || true)" ]; then
+	rm -rf "$linux"
+	mkdir -p "$linux"
+	tar -xf "$source" -C "$linux" --strip-components=1 || fail "cannot unpack $source"
+	for patch in "$here"/patches/*.patch; do
+		patch -d "$linux" -p1 -s -F3 --no-backup-if-mismatch <"$patch" ||
+			fail "$(basename "$patch") does not apply to $source"
+	done
+	echo "$base" >"$linux/.rewind-base"
+fi
+cd "$linux"
 version=$(sed -n 's/^VERSION = //p;s/^PATCHLEVEL = //p;s/^SUBLEVEL = //p' Makefile | paste -sd.)
 case $version in
 6.12.*) ;;
 *) fail "$source is linux $version; the patches are for 6.12.y" ;;
 esac
-for patch in "$here"/patches/*.patch; do
-	patch -p1 -s -F3 --no-backup-if-mismatch <"$patch" || fail "$(basename "$patch") does not apply to linux $version"
-done
-cp -r "$here/src/." .
-cp "$here/abi/rewind_abi.h" include/linux/rewind_abi.h
+install_file() {
+	cmp -s "$1" "$2" || { mkdir -p "$(dirname "$2")" && cp "$1" "$2"; }
+}
+(cd "$here/src" && find . -type f) | while read -r file; do install_file "$here/src/$file" "$file"; done
+install_file "$here/abi/rewind_abi.h" include/linux/rewind_abi.h
 
 # Nothing of the caller's environment, of this folder or of the day reaches the products.
 build() {
-	env -i PATH="$PATH" LC_ALL=C TZ=UTC make -s -j"$jobs" ARCH=x86_64 LOCALVERSION= \
+	env -i PATH="$PATH" LC_ALL=C TZ=UTC make -s -j"$jobs" LOCALVERSION= \
 		KBUILD_BUILD_TIMESTAMP='Thu Jan  1 00:00:00 UTC 1970' KBUILD_BUILD_USER=rewind KBUILD_BUILD_HOST=rewind \
-		KBUILD_BUILD_VERSION=1 KCFLAGS="-ffile-prefix-map=$work/linux=/rewind/linux" \
-		KAFLAGS="-ffile-prefix-map=$work/linux=/rewind/linux" "$@"
+		KBUILD_BUILD_VERSION=1 "$@"
 }
 build KCONFIG_ALLCONFIG="$here/config.fragment" allnoconfig >"$work/log" 2>&1 || { cat "$work/log" >&2; fail "configuration failed"; }
 "$here/check.sh" config "$here/config.fragment" .config

@@ -7,13 +7,14 @@
  * piece of assembly whose registers hold the same values after either path. The build check looks at both.
  */
 #include <linux/hrtimer.h>
+#include <linux/threads.h>
 #include <linux/sched/signal.h>
 #include <linux/sched/task.h>
 #include <asm/idtentry.h>
 #include <asm/desc.h>
 #include "internal.h"
 
-/* Threads that wait, in last place, for another thread of the job to commit. */
+/* Threads that wait, in last place, for another thread of the job to commit; the last preempted first. */
 static struct task_struct *preempted;
 
 bool rewind_ranks_used(void)
@@ -21,16 +22,38 @@ bool rewind_ranks_used(void)
 	return S.ranks || preempted;
 }
 
+/* Preempted threads come after all others, and among them who has waited longest goes first. */
 u32 rewind_rank(struct task_struct *task)
 {
-	return task->rewind.preempted ? U32_MAX : task->rewind.rank;
+	struct task_struct *other = preempted;
+	u32 rank = U32_MAX;
+
+	if (!task->rewind.preempted)
+		return min_t(u32, task->rewind.rank, U32_MAX - PID_MAX_LIMIT);
+	for (; other && other != task; other = other->rewind.next_preempted)
+		rank--;
+	return rank;
+}
+
+static void forget(struct task_struct *task)
+{
+	struct task_struct **link;
+
+	for (link = &preempted; *link; link = &(*link)->rewind.next_preempted) {
+		if (*link == task) {
+			*link = task->rewind.next_preempted;
+			break;
+		}
+	}
+	task->rewind.preempted = 0;
+	task->rewind.next_preempted = NULL;
 }
 
 static void preempt(struct task_struct *task)
 {
 	set_tsk_need_resched(task);
 	if (task->rewind.preempted)
-		return;
+		forget(task);
 	task->rewind.preempted = 1;
 	task->rewind.next_preempted = preempted;
 	preempted = task;
@@ -57,20 +80,12 @@ static void restore_others(struct task_struct *task)
 /* `task` is about to die. */
 void rewind_forget(struct task_struct *task)
 {
-	struct task_struct **link;
 	unsigned long flags;
 
 	if (!task->rewind.preempted)
 		return;
 	local_irq_save(flags);
-	for (link = &preempted; *link; link = &(*link)->rewind.next_preempted) {
-		if (*link == task) {
-			*link = task->rewind.next_preempted;
-			break;
-		}
-	}
-	task->rewind.preempted = 0;
-	task->rewind.next_preempted = NULL;
+	forget(task);
 	local_irq_restore(flags);
 }
 
