@@ -100,7 +100,7 @@ guest_code!(
     "hlt"
 );
 
-fn job() -> rewind_platform::job::Job {
+pub(crate) fn job() -> rewind_platform::job::Job {
     rewind_platform::job::Job {
         argv: vec![b"true".to_vec()],
         env: Vec::new(),
