@@ -140,6 +140,8 @@ pub struct Cpu {
     pub(crate) jump_cache: *const crate::block::Jump,
     /// A link slot to fill when the block at `rip` is known.
     pub(crate) link: *mut Op,
+    /// `link` leads to the page it is in, so it is valid whatever the translation.
+    pub(crate) link_same_page: bool,
     pub(crate) rip: u64,
     pub(crate) next_rip: u64,
     /// RFLAGS without the status flags, bit 1 set.
@@ -223,6 +225,7 @@ impl Cpu {
             jump_tags: [0; 2],
             jump_cache,
             link: std::ptr::null_mut(),
+            link_same_page: false,
             rip: 0,
             next_rip: 0,
             rflags: 2,

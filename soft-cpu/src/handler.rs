@@ -160,6 +160,7 @@ pub(crate) unsafe fn follow(cpu: *mut Cpu, slot: *const Op, tlb: *const Entry) -
     unsafe {
         let target = (*slot.cast::<Link>()).target;
         if std::ptr::eq(target, &raw const block::MISS) {
+            (*cpu).link_same_page = true;
             return unlinked(cpu, slot, tlb);
         }
         next!(cpu, target, tlb)

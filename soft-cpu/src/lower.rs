@@ -31,6 +31,13 @@ impl Ops {
         let empty: Link = NO_LINK;
         self.add(op, &[Op::link(empty), Op::link(empty)][..usize::from(links)], first, count);
     }
+
+    /// Adds a conditional branch: a slot with the distances, then two empty link slots.
+    pub(crate) fn add_branch(&mut self, op: Op, distances: Op, first: usize, count: u8) {
+        let at = self.ops.len();
+        self.links.extend([(at + 2) as u16, (at + 3) as u16]);
+        self.add(op, &[distances, Op::link(NO_LINK), Op::link(NO_LINK)], first, count);
+    }
 }
 
 /// Fills in `ops`, `covers` and `links` of a block.
@@ -43,7 +50,7 @@ pub(crate) fn lower(block: &mut Block, alone: bool) {
     out.add(Op::word(handler::enter, (branches << 32).wrapping_sub(n as u64)), &[], 0, 0);
     let mut at = 0;
     while at < n {
-        let taken = if alone { 0 } else { crate::hot::lower(&block.insns[at..], at, block, &mut out) };
+        let taken = if alone { 0 } else { crate::hot::lower(&block.insns[at..], at, &mut out) };
         if taken > 0 {
             at += taken;
             continue;

@@ -85,6 +85,7 @@ impl Cpu {
             let key = block::jump_key(rip, self.jump_tags[(rip >> 63) as usize]);
             let jump = self.blocks.jump(rip);
             let entry = if jump.key == key && !self.doubt {
+                self.fill_link(rip, jump.target);
                 jump.target
             } else {
                 self.doubt = false;
@@ -120,13 +121,25 @@ impl Cpu {
         if block.second_page.is_none() {
             let key = block::jump_key(rip, self.jump_tags[(rip >> 63) as usize]);
             self.blocks.set_jump(rip, key, entry);
-            if !self.link.is_null() {
-                // SAFETY: set by the block that ran last, and cleared whenever blocks are freed.
-                unsafe { *self.link = Op::link(block::Link { target: entry, key }) };
-            }
+            self.fill_link(rip, entry);
         }
         self.link = std::ptr::null_mut();
         entry
+    }
+
+    /// Fills the link slot that led to `rip`, if one did.
+    fn fill_link(&mut self, rip: u64, target: *const Op) {
+        let link = std::mem::replace(&mut self.link, std::ptr::null_mut());
+        if !link.is_null() {
+            // Key 0 holds under any translation.
+            let key = if self.link_same_page {
+                0
+            } else {
+                block::jump_key(rip, self.jump_tags[(rip >> 63) as usize])
+            };
+            // SAFETY: set by the block that ran last, and cleared whenever blocks are freed.
+            unsafe { *link = Op::link(block::Link { target, key }) };
+        }
     }
 
     /// Runs ops from `entry` until one leads out.
