@@ -1,13 +1,14 @@
 //! Boots a kernel and shows its records: for work on the guest kernel and init.
 //!
 //! `boot --kernel VMLINUX --initramfs CPIO [--memory MIB] [--engine kvm|soft] [--append TEXT] [--trace BITS]
-//! [--stop-step N] [--seed N] [--quiet] [-- CMD ARGS...]`
+//! [--stop-step N] [--offset N] [--seed N] [--quiet] [-- CMD ARGS...]`
 
 use std::{io::Write as _, path::PathBuf, process::ExitCode};
 
 use rewind_platform::{job::Job, record::*};
 use vmm::{
-    EngineKind, KernelFiles, Machine, MachineConfig, RecordSink, RunParameters, Stop, Until, address::Step,
+    EngineKind, KernelFiles, Machine, MachineConfig, RecordSink, RunParameters, Stop, Until,
+    address::{Instructions, Position, Step},
 };
 
 struct Arguments {
@@ -18,6 +19,7 @@ struct Arguments {
     append: String,
     trace: u32,
     stop_step: Option<u64>,
+    offset: u64,
     seed: u8,
     quiet: bool,
     command: Vec<String>,
@@ -32,6 +34,7 @@ fn arguments() -> Result<Arguments, String> {
         append: String::new(),
         trace: 0,
         stop_step: None,
+        offset: 0,
         seed: 1,
         quiet: false,
         command: Vec::new(),
@@ -54,6 +57,7 @@ fn arguments() -> Result<Arguments, String> {
             "--append" => a.append = value()?,
             "--trace" => a.trace = number(value()?)? as u32,
             "--stop-step" => a.stop_step = Some(number(value()?)?),
+            "--offset" => a.offset = number(value()?)?,
             "--seed" => a.seed = number(value()?)? as u8,
             "--quiet" => a.quiet = true,
             "--" => a.command = list.by_ref().collect(),
@@ -127,7 +131,9 @@ fn run(a: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
     machine.set_job(&job(a), &RunParameters::default())?;
     machine.set_trace_level(a.trace);
     let mut sink = Printer { quiet: a.quiet, records: 0 };
-    let until = a.stop_step.map_or(Until::END, |step| Until::step(Step(step)));
+    let until = a.stop_step.map_or(Until::END, |step| {
+        Until::position(Position { step: Step(step), offset: Instructions(a.offset) })
+    });
     let stop = loop {
         match machine.run(&until, &mut sink)? {
             Stop::Job => eprintln!(
@@ -140,8 +146,9 @@ fn run(a: &Arguments) -> Result<ExitCode, Box<dyn std::error::Error>> {
         }
     };
     eprintln!("{stop:?}");
-    if matches!(stop, Stop::Fault(_)) {
-        eprintln!("{:x?}", machine.cpu()?);
+    if matches!(stop, Stop::Fault(_) | Stop::Step | Stop::Position) {
+        let cpu = machine.cpu()?;
+        eprintln!("{} rip {:x} rflags {:x} {:x?}", machine.position(), cpu.rip, cpu.rflags, cpu.gpr);
     }
     eprintln!(
         "step {}, now {} ns, {} exits, {} records",
