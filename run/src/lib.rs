@@ -3,6 +3,7 @@
 //! A run is a pure function of its spec. Nothing stored here depends on host time, map order or where the home
 //! is; `recording` files alone say how and on what a run was recorded.
 
+pub mod archive;
 pub mod boot;
 pub mod clock;
 pub mod decision;

@@ -8,8 +8,10 @@ use clap::Subcommand;
 mod diff;
 mod doctor;
 mod events;
+mod export;
 mod fork;
 mod gc;
+mod import;
 mod log;
 mod ls;
 mod prune;
@@ -48,6 +50,10 @@ pub(crate) enum Command {
     Prune(prune::Args),
     /// Give back what no run needs
     Gc(gc::Args),
+    /// Write a run to one file
+    Export(export::Args),
+    /// Take a run from such a file
+    Import(import::Args),
 }
 
 /// Does it.
@@ -66,5 +72,7 @@ pub(crate) fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Rm(args) => rm::run(args),
         Command::Prune(args) => prune::run(args),
         Command::Gc(args) => gc::run(args),
+        Command::Export(args) => export::run(args),
+        Command::Import(args) => import::run(args),
     }
 }
