@@ -1,9 +1,6 @@
 //! What most commands need: the home, a run by its prefix, a timeline, Ctrl-C.
 
-use std::{
-    path::Path,
-    sync::{Arc, atomic::AtomicBool},
-};
+use std::sync::{Arc, atomic::AtomicBool};
 
 use anyhow::{Context as _, Result};
 use run::{
@@ -32,8 +29,7 @@ pub(crate) fn timeline<'h>(home: &'h Home, prefix: &str, engine: Option<EngineKi
 
 /// The image a run was recorded with, from where it was.
 pub(crate) fn again(home: &Home, _spec: &ImageSpec, source: &str) -> std::io::Result<run::root::Root> {
-    crate::root::open(home, Path::new(source), None)
-        .map_err(|error| std::io::Error::other(format!("{error:#}")))
+    crate::root::again(home, source, None).map_err(|error| std::io::Error::other(format!("{error:#}")))
 }
 
 /// Something the user may want to know, on standard error.

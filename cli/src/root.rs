@@ -1,27 +1,18 @@
 //! `--root`: opening what it names, with progress.
 
-use std::{io, path::Path, sync::Arc};
+use std::{path::Path, sync::Arc};
 
-use anyhow::Result;
-use image::{OpenOptions, Phase, Progress};
+use anyhow::{Context, Result};
+use image::{
+    OpenOptions, Phase, Progress,
+    root::{HostRoot, Origin, RootOptions},
+};
 use indicatif::{ProgressBar, ProgressStyle};
 use run::{
     home::Home,
     root::Root,
     spec::{Content, ImageSpec},
 };
-
-/// An image as the machine wants it.
-struct Adapter(Box<dyn image::BlockImage>);
-
-impl vmm::BlockImage for Adapter {
-    fn len(&self) -> u64 {
-        self.0.len()
-    }
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read(offset, out)
-    }
-}
 
 /// Opens a directory, tar, container image or erofs file.
 pub(crate) fn open(home: &Home, path: &Path, progress: Option<&ProgressBar>) -> Result<Root> {
@@ -52,8 +43,55 @@ pub(crate) fn open(home: &Home, path: &Path, progress: Option<&ProgressBar>) -> 
     // Where it is found again, whatever the directory we are in then.
     let source = path.canonicalize()?.to_string_lossy().into_owned();
     let opened = Arc::new(opened);
-    let open = Arc::new(move || Ok(Box::new(Adapter(opened.image())) as Box<dyn vmm::BlockImage>));
-    Ok(Root { spec, source, open, logged: false })
+    let open = Arc::new(move || Ok(opened.image()));
+    Ok(Root { spec, source, open, logged: false, origin: None })
+}
+
+/// What the source of a run over the host's own root is called.
+const HOST: &str = "the host's root, from ";
+
+/// The host's own root, seen read-only; `resume` is what an earlier run of the same family left.
+pub(crate) fn host(home: &Home, cwd: &Path, resume: Option<&[u8]>) -> Result<Root> {
+    let hidden = home.path().canonicalize().context("where is the home?")?;
+    let options = RootOptions {
+        top: "/".into(),
+        cwd: cwd.to_owned(),
+        home: std::env::var_os("HOME").map(Into::into),
+        hidden: vec![hidden],
+    };
+    let root = match resume {
+        None => HostRoot::new(&options)?,
+        Some(bytes) => {
+            let origin: Origin =
+                serde_json::from_slice(bytes).context("the run's note on the host's root")?;
+            HostRoot::resume(&options, &origin)?
+        }
+    };
+    let image = root.image();
+    // What it holds is in the log, by content; this names only the kind.
+    let content = Content(blake3::derive_key("rewind host root 1", b""));
+    let spec = ImageSpec { content, len: vmm::BlockImage::len(&image) };
+    let noted = image.clone();
+    Ok(Root {
+        spec,
+        source: format!("{HOST}{}", cwd.display()),
+        open: Arc::new(move || Ok(Box::new(image.clone()))),
+        logged: true,
+        origin: Some(Arc::new(move || serde_json::to_vec(&noted.origin()).expect("plain data encodes"))),
+    })
+}
+
+/// The image of a recorded run again, for going on with it.
+pub(crate) fn again(home: &Home, source: &str, origin: Option<&[u8]>) -> Result<Root> {
+    match source.strip_prefix(HOST) {
+        Some(cwd) => {
+            let origin = origin.context(
+                "the run was recorded over another host's root: it replays, but cannot go on differently here",
+            )?;
+            host(home, Path::new(cwd), Some(origin))
+        }
+        None => open(home, Path::new(source), None),
+    }
 }
 
 /// A bar on standard error; silent when that is no terminal.

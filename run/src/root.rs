@@ -27,6 +27,9 @@ pub struct Root {
     pub open: OpenImage,
     /// Its data is not known by content before the run (the host's own files): what the run reads is logged.
     pub logged: bool,
+    /// What a fork on this host needs to go on reading a logged image, asked for when the run has ended. Kept
+    /// beside the run (file `origin`), in no spec.
+    pub origin: Option<Arc<dyn Fn() -> Vec<u8> + Send + Sync>>,
 }
 
 impl std::fmt::Debug for Root {

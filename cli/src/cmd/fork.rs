@@ -70,8 +70,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     if spec == parent.spec()?.closed() {
         context::notice("without decisions the fork is the run itself");
     }
-    let roots: Vec<Root> =
-        spec.images.iter().map(|image| context::again(&home, image, &source)).collect::<Result<_, _>>()?;
+    let origins = parent.origins()?;
+    let roots: Vec<Root> = (0..spec.images.len())
+        .map(|n| crate::root::again(&home, &source, origins.get(n).map(Vec::as_slice)))
+        .collect::<Result<_>>()?;
     let kernel = || Kernel::of(&home, &spec);
     let mut show = super::run::shower(args.json);
     let mut options = Options {

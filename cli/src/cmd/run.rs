@@ -114,6 +114,12 @@ fn size(text: &str) -> Result<u64, String> {
     }
 }
 
+/// The directory a job over the host's root works in, by its real path.
+fn host_cwd(given: Option<&str>) -> Result<PathBuf> {
+    let dir = given.map_or_else(std::env::current_dir, |dir| Ok(dir.into()))?;
+    dir.canonicalize().with_context(|| format!("cannot work in {}", dir.display()))
+}
+
 impl JobArgs {
     /// The engine to use.
     pub(crate) fn engine(&self, home: &Home) -> Result<EngineKind> {
@@ -123,7 +129,7 @@ impl JobArgs {
     /// The images of the job.
     pub(crate) fn roots(&self, home: &Home) -> Result<Vec<Root>> {
         let Some(path) = &self.root else {
-            bail!("give the job a root with --root: a directory, a tar or an erofs image")
+            return Ok(vec![root::host(home, &host_cwd(self.cwd.as_deref())?, None)?]);
         };
         let bar = root::bar();
         let opened = root::open(home, path, Some(&bar));
@@ -168,7 +174,12 @@ impl JobArgs {
             job: Job {
                 argv: self.command.iter().map(|arg| arg.clone().into_bytes()).collect(),
                 env,
-                cwd: self.cwd.clone().unwrap_or_else(|| "/".into()).into_bytes(),
+                cwd: match (&self.cwd, &self.root) {
+                    (None, None) => {
+                        std::os::unix::ffi::OsStringExt::into_vec(host_cwd(None)?.into_os_string())
+                    }
+                    (cwd, _) => cwd.clone().unwrap_or_else(|| "/".into()).into_bytes(),
+                },
                 user: self.user.clone(),
                 hostname: "rewind".into(),
                 cores: self.cores,

@@ -146,6 +146,11 @@ impl RunDir {
         Ok(self.optional(input::FILE, "inputs")?.unwrap_or_default())
     }
 
+    /// What a fork on this host needs to go on reading each logged image; empty elsewhere.
+    pub fn origins(&self) -> Result<Vec<Vec<u8>>, RunError> {
+        Ok(self.optional(crate::record::ORIGIN, "origin")?.unwrap_or_default())
+    }
+
     /// Its trace.
     pub fn trace(&self) -> Result<TraceReader, RunError> {
         TraceReader::open(&self.path).map_err(|source| RunError::Trace { id: self.id, source })

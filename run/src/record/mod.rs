@@ -52,6 +52,10 @@ pub struct Options<'a> {
     pub notice: &'a dyn Fn(&str),
 }
 
+/// The file `origin` of a run over the host's own files: what a fork on this host needs.
+pub const ORIGIN: crate::envelope::Kind =
+    crate::envelope::Kind { magic: *b"RWDORIG\0", version: 1, name: "origin", limit: 1 << 30 };
+
 /// Wall time between keyframes unless asked otherwise: with it a seek runs at most about that long.
 pub const SPACING: Duration = Duration::from_millis(250);
 
@@ -90,7 +94,9 @@ pub fn record(home: &Home, inputs: &Inputs<'_>, options: &mut Options<'_>) -> Re
         return Ok(Recorded { run, outcome, recording, found: true });
     }
     let boot = Arc::new(boot::ensure(home, &inputs.spec, options.engine, inputs.kernel, options.notice)?);
-    let (images, logs) = open_images(home, inputs.roots)?;
+    // What a fork's parent has read, the fork reads the same.
+    let known = inputs.parent.map(|(parent, _)| parent.inputs()).transpose()?.unwrap_or_default();
+    let (images, logs) = open_images(home, inputs.roots, &known)?;
     let mut stage = Stage::new(home, &inputs.spec, options.engine, boot.clone(), images)?;
     let open = home.begin(&inputs.spec)?;
     let result = Recorder { home, inputs, called, boot, logs }.run(&open, &mut stage, options);
@@ -112,14 +118,19 @@ pub fn record(home: &Home, inputs: &Inputs<'_>, options: &mut Options<'_>) -> Re
 type Images = Vec<Box<dyn vmm::BlockImage>>;
 
 /// Opens the images, logging those that are not known by content.
-fn open_images(home: &Home, roots: &[Root]) -> Result<(Images, Vec<Option<SharedBlocks>>), StageError> {
+fn open_images(
+    home: &Home,
+    roots: &[Root],
+    known: &InputLog,
+) -> Result<(Images, Vec<Option<SharedBlocks>>), StageError> {
     let mut images: Images = Vec::new();
     let mut logs = Vec::new();
     for (image, root) in roots.iter().enumerate() {
         let opened = (root.open)();
         let opened = opened.map_err(|source| StageError::Image { image, of: root.source.clone(), source })?;
         if root.logged {
-            let blocks = SharedBlocks::default();
+            let before = known.blocks.get(&(image as u32)).cloned().unwrap_or_default();
+            let blocks: SharedBlocks = Arc::new(Mutex::new(before));
             images.push(Box::new(Logged::new(opened, home.pages().clone(), blocks.clone())));
             logs.push(Some(blocks));
         } else {
@@ -184,6 +195,11 @@ impl Recorder<'_> {
         let stopped = self.drive(stage, &mut sink, keeper, &limits)?;
         sink.writer.sync()?;
         self.home.pages().sync()?;
+        let origins: Vec<Vec<u8>> =
+            self.inputs.roots.iter().filter_map(|root| root.origin.as_ref()).map(|origin| origin()).collect();
+        if !origins.is_empty() {
+            crate::envelope::write(ORIGIN, &dir.join("origin"), &origins)?;
+        }
         let position = stage.machine().step().0;
         let outcome = Outcome {
             end: stopped,
