@@ -21,6 +21,8 @@ pub struct Facts {
     pub outputs: Vec<OutputHash>,
     /// The kernel killed something for want of memory.
     pub out_of_memory: bool,
+    /// The kernel's last words, once it panicked.
+    panic: String,
 }
 
 impl Facts {
@@ -39,6 +41,10 @@ impl Facts {
             REC_CONSOLE => {
                 const WORDS: &[u8] = b"Out of memory: Killed process";
                 self.out_of_memory |= payload.windows(WORDS.len()).any(|window| window == WORDS);
+                let text = String::from_utf8_lossy(payload);
+                if self.panic.is_empty() && text.contains("Kernel panic") {
+                    self.panic = last_words(&text);
+                }
             }
             _ => {}
         }
@@ -48,10 +54,15 @@ impl Facts {
     pub fn end(&self, stop: &Stop) -> Option<End> {
         Some(match stop {
             Stop::End(EndReason::PowerOff | EndReason::Restart) => self.job_end(),
-            Stop::End(EndReason::Panic { text }) if text.contains("System is deadlocked on memory") => {
-                End::OutOfMemory
+            Stop::End(EndReason::Panic { text }) => {
+                // The text comes by the ring; by the port only where the ring was not up yet.
+                let words = if self.panic.is_empty() { last_words(text) } else { self.panic.clone() };
+                if words.contains("System is deadlocked on memory") {
+                    End::OutOfMemory
+                } else {
+                    End::KernelPanic(words)
+                }
             }
-            Stop::End(EndReason::Panic { text }) => End::KernelPanic(last_words(text)),
             Stop::End(EndReason::Stalled) => End::Stalled,
             Stop::End(EndReason::Idling) => End::Idling,
             Stop::Fault(fault) => End::GuestFault(fault.to_string()),
