@@ -1,0 +1,31 @@
+/* Threads that make system calls and never wait: wherever one is preempted, the others can run. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#include <sys/syscall.h>
+
+static int calls;
+
+static void *work(void *argument)
+{
+	for (int i = 0; i < calls; i++)
+		syscall(SYS_getppid);
+	return argument;
+}
+
+int main(int argc, char **argv)
+{
+	pthread_t threads[16];
+	int count = argc > 1 ? atoi(argv[1]) : 4;
+
+	calls = argc > 2 ? atoi(argv[2]) : 1000;
+	if (count < 1 || count > 16)
+		return 2;
+	for (int i = 0; i < count; i++)
+		pthread_create(&threads[i], NULL, work, NULL);
+	for (int i = 0; i < count; i++)
+		pthread_join(threads[i], NULL);
+	printf("%d threads made %d calls each\n", count, calls);
+	return 0;
+}
