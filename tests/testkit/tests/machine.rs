@@ -191,7 +191,14 @@ fn a_preempted_thread_is_followed_by_another_every_time() {
         assert_eq!((applied[0].header.thread, applied[0].header.step), (place.thread, at.0 - 1));
         assert_eq!(machine.decisions_done().unwrap()[0].state, SLOT_DONE);
         assert_ne!(next, 0, "a thread outside the job followed at {at:?}");
-        followed += usize::from(next != place.thread);
+        if next != place.thread {
+            followed += 1;
+        } else {
+            let near = outcome.events.iter().filter(|e| e.header.step.abs_diff(at.0) < 4);
+            let near: Vec<_> =
+                near.map(|e| (e.header.step, e.header.kind, e.header.tid, e.header.aux)).collect();
+            println!("{at:?} {place:?} went on; (step, kind, tid, aux) near it: {near:?}");
+        }
     }
     println!("{followed} of {} preemptions were followed by another thread", places.len());
     assert_eq!((followed, places.len()), (100, 100));
