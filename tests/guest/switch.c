@@ -1,4 +1,4 @@
-/* Threads that make system calls and never wait: wherever one is preempted, the others can run. */
+/* Threads that make system calls and never wait: wherever one is preempted, the others can run. They start together. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -6,9 +6,11 @@
 #include <sys/syscall.h>
 
 static int calls;
+static pthread_barrier_t start;
 
 static void *work(void *argument)
 {
+	pthread_barrier_wait(&start);
 	for (int i = 0; i < calls; i++)
 		syscall(SYS_getppid);
 	return argument;
@@ -22,6 +24,7 @@ int main(int argc, char **argv)
 	calls = argc > 2 ? atoi(argv[2]) : 1000;
 	if (count < 1 || count > 16)
 		return 2;
+	pthread_barrier_init(&start, NULL, count);
 	for (int i = 0; i < count; i++)
 		pthread_create(&threads[i], NULL, work, NULL);
 	for (int i = 0; i < count; i++)

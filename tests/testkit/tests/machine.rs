@@ -172,7 +172,7 @@ fn what_waits_for_ever_is_found_and_named() {
 #[test]
 fn a_preempted_thread_is_followed_by_another_every_time() {
     let mut kit = Kit::boot();
-    let program = ["switch", "4", "1000"];
+    let program = ["switch", "4", "2000"];
     let whole = kit.run(&job(&program));
     ended_well(&whole);
     let places = places(&mut kit, &program, whole.steps);
@@ -209,8 +209,8 @@ fn places(kit: &mut Kit, program: &[&str], steps: u64) -> Vec<(Step, DecisionEnt
     let first = first_step(kit, program);
     let machine = kit.start(&job(program));
     let mut places = Vec::new();
-    // The middle half: all threads have started, none is near its end.
-    let (from, to) = (first + (steps - first) / 4, first + (steps - first) / 2);
+    // All threads wait at a barrier first and none is near its end: wherever one is, the others can run.
+    let (from, to) = (first + (steps - first) / 8, first + (steps - first) * 5 / 8);
     for n in 0..100 {
         let at = Step(from + (to - from) * n / 100);
         assert_eq!(machine.run(&Until::step(at), &mut ()).unwrap(), Stop::Step);
