@@ -20,6 +20,11 @@ test:
 test-kvm: setup build
 	@tests/bench/kvm.sh
 
+## diff-full: the software CPU against this host's CPU, ten million generated cases (some ten minutes)
+diff-full:
+	cargo run --release -q -p soft-cpu-diff -- --cases 10000000 --seed 1 \
+		--covered build/diff-covered.txt --report build/diff-mismatches.md
+
 ## demo: sets up, builds, and shows the main job: check finds a lost update, blame says who did it
 demo:
 	@scripts/demo.sh
@@ -35,4 +40,4 @@ clean:
 help:
 	@sed -n 's/^## /  /p' Makefile
 
-.PHONY: all setup build test test-kvm demo bench clean help
+.PHONY: all setup build test test-kvm diff-full demo bench clean help

@@ -266,9 +266,9 @@ impl Cpu {
         }
         if self.alignment_checked
             && user
-            && len <= 16
-            && linear & (len as u64 - 1) != 0
-            && len.is_power_of_two()
+            && (len == 10 || len <= 16 && len.is_power_of_two())
+            // Ten bytes are checked as eight (SDM vol. 3A, #AC).
+            && linear & (if len == 10 { 7 } else { len as u64 - 1 }) != 0
         {
             return Err(coded(fault::AC, 0));
         }

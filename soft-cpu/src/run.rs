@@ -224,6 +224,10 @@ impl Cpu {
         self.alone = false;
         if self.partial {
             self.count = BUDGET_BIAS + 1;
+            if self.abort.is_none() {
+                // Not done: go on at the same instruction.
+                self.rip = rip;
+            }
         }
         self.settle(user, 1);
         let done = self.abort.is_none();

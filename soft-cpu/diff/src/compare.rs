@@ -30,8 +30,8 @@ pub fn gpr_name(i: usize) -> &'static str {
 
 fn comparable(end: End) -> End {
     match end {
-        // Linux reports every fault on an address of the kernel's half as a protection fault.
-        End::Fault { vector: 14, error, cr2 } if cr2 >> 47 != 0 => {
+        // Linux reports every fault on an address from TASK_SIZE_MAX up as a protection fault.
+        End::Fault { vector: 14, error, cr2 } if cr2 >= 0x7fff_ffff_f000 => {
             End::Fault { vector: 14, error: error | 1, cr2 }
         }
         end => end,

@@ -42,6 +42,8 @@ pub struct Summary {
     pub cases: u64,
     /// Of these, natively run to their end.
     completed: u64,
+    /// Sequences that mismatched so far: only the first are made small.
+    sequences: u64,
     /// By encoding, with `/mem` or `/reg` where there is a choice.
     pub coverage: BTreeMap<String, Coverage>,
     /// By encoding.
@@ -181,6 +183,18 @@ fn mismatch(
         return Ok(());
     }
     let mut small = generated.clone();
+    if generated.instructions.len() > 1 {
+        summary.sequences += 1;
+        if summary.sequences > 60 {
+            if let Some(known) = summary.mismatches.get_mut("sequence") {
+                known.count += 1;
+                return Ok(());
+            }
+            let (line, first) = describe(&small, native, subject, found)?;
+            summary.mismatches.insert("sequence".to_owned(), Mismatch { count: 1, first, line });
+            return Ok(());
+        }
+    }
     shrink(&mut small, native, subject)?;
     let (line, first) = describe(&small, native, subject, found)?;
     let key = name(&small);

@@ -9,4 +9,5 @@ pub mod drive;
 pub mod generate;
 pub mod layout;
 pub mod native;
+pub mod soft;
 pub mod values;

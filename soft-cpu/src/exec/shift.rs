@@ -144,12 +144,12 @@ pub(crate) fn shld(cpu: &mut Cpu, insn: &Insn) -> R {
         cpu.end(place, size, a);
         return Ok(());
     }
-    // With 16-bit operands and counts above 16 the result is undefined; what comes in after the source is the
-    // destination again.
-    let wide = u128::from(a) << (2 * bits) | u128::from(b) << bits | u128::from(a);
     let (result, carry) = if size == 8 {
         (a << n | b >> (64 - n), a >> (64 - n) & 1 != 0)
     } else {
+        // With 16-bit operands and counts above 16 the result is undefined; what comes in after the source is the
+        // destination again.
+        let wide = u128::from(a) << (2 * bits) | u128::from(b) << bits | u128::from(a);
         let moved = wide << n >> (2 * bits);
         (moved as u64 & mask(size), moved >> bits & 1 != 0)
     };

@@ -109,7 +109,10 @@ pub fn is_in_model(code: Code) -> bool {
         // Needs an option of the decoder: not in today's 64-bit mode.
         && op.decoder_option() == 0
         // FWAIT and the next instruction under one name.
-        && !op.op_code_string().starts_with("9B D")
+        && !matches!(
+            code.mnemonic(),
+            M::Fstenv | M::Fsave | M::Fstcw | M::Fstsw | M::Fclex | M::Finit | M::Fdisi | M::Feni | M::Fsetpm
+        )
         && !op.op_kinds().iter().any(|&k| matches!(k, K::tr_reg | K::bnd_reg))
 }
 

@@ -8,6 +8,7 @@ pub mod selfmod;
 pub mod sequence;
 pub mod single;
 pub mod undefined;
+mod vendor;
 
 use iced_x86::{Instruction, NasmFormatter};
 

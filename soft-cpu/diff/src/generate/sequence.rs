@@ -382,9 +382,17 @@ fn fits(code: Code) -> bool {
             | M::Hlt
             | M::In
             | M::Out
+            | M::Cvtpi2ps
+            | M::Cvtpi2pd
     );
     let privileged = op.op_kinds().iter().any(|&k| matches!(k, K::cr_reg | K::dr_reg | K::mem_offs))
         || (op.cpl0() && !op.cpl3());
     let stack_ok = matches!(code, Code::Push_r64 | Code::Pop_r64 | Code::Push_rm64 | Code::Pushq_imm8);
-    (!odd || stack_ok) && !privileged && !code.is_jcc_short_or_near() && !code.is_jmp_short_or_near()
+    let prefetch_nop = format!("{code:?}").ends_with("_0F0D");
+    (!odd || stack_ok)
+        && !prefetch_nop
+        && code != Code::Movsxd_r16_rm16
+        && !privileged
+        && !code.is_jcc_short_or_near()
+        && !code.is_jmp_short_or_near()
 }

@@ -13,6 +13,7 @@ use super::{
     encodings,
     registers::{self, consistent},
     undefined::{flag, host_is_intel, undefined_flags},
+    vendor::{differs, misread},
 };
 use crate::{
     case::{Case, Patch, Registers},
@@ -55,11 +56,14 @@ impl Singles {
 
     /// The next case.
     pub fn make(&mut self) -> Generated {
-        let code = self.codes[self.next % self.codes.len()];
-        self.next += 1;
         loop {
-            if let Some(generated) = self.attempt(code) {
-                return generated;
+            let code = self.codes[self.next % self.codes.len()];
+            self.next += 1;
+            // Some combinations of operands cannot be encoded; some encodings are not for this host.
+            for _ in 0..500 {
+                if let Some(generated) = self.attempt(code) {
+                    return generated;
+                }
             }
         }
     }
@@ -90,6 +94,12 @@ impl Singles {
         let mut case = Case { registers: registers::all(&mut self.rng), patches: Vec::new() };
         case.registers.rip = ip;
         self.operands(&insn, &mut case, &exits);
+        if misread(&insn, &bytes)
+            || (insn.mnemonic() == M::Int3 && bytes.len() > 1)
+            || (!self.intel && differs(&insn, &bytes, &case))
+        {
+            return None;
+        }
         let in_code = bytes.len().min((CODE.end() - ip) as usize);
         let runs_off = in_code < bytes.len();
         case.patches.push(Patch { address: ip, bytes: bytes[..in_code].to_vec() });
@@ -171,7 +181,7 @@ fn gpr(register: R) -> Option<usize> {
 }
 
 /// Value of a register used in an address.
-fn value(register: R, registers: &Registers) -> Option<u64> {
+pub(super) fn value(register: R, registers: &Registers) -> Option<u64> {
     Some(match register {
         R::None => 0,
         R::FS => registers.fs_base,

@@ -1,0 +1,110 @@
+//! The full differential test: `soft-cpu-diff --cases 10000000 --seed 1`.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::Parser;
+use soft_cpu_diff::{
+    drive::{Summary, compare_many},
+    generate::{encodings, sequence::Sequences, single::Singles},
+    native::Native,
+    soft::Soft,
+};
+
+/// Compares the software CPU with the host CPU over generated cases.
+#[derive(Parser)]
+struct Arguments {
+    /// Cases to run; one in four is a sequence of instructions.
+    #[arg(long, default_value_t = 1_000_000)]
+    cases: u64,
+    /// Seed of the cases.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only encodings whose name (as in `Add_rm32_r32`) contains this; no sequences.
+    #[arg(long)]
+    only: Option<String>,
+    /// Only sequences.
+    #[arg(long)]
+    sequences: bool,
+    /// Where to write the encodings covered, a line each.
+    #[arg(long)]
+    covered: Option<PathBuf>,
+    /// Where to write the mismatches, each with a reproduction.
+    #[arg(long)]
+    report: Option<PathBuf>,
+    /// List the encodings of the model that are not compared, with the reason, and end.
+    #[arg(long)]
+    not_compared: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("soft-cpu-diff: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> std::io::Result<bool> {
+    if arguments.not_compared {
+        for (code, reason) in encodings::not_tested() {
+            println!("{code:?}: {reason}");
+        }
+        return Ok(true);
+    }
+    let mut native = Native::new()?;
+    let mut soft = Soft::new();
+    let mut singles = Singles::new(arguments.seed, arguments.only.as_deref());
+    if singles.codes().is_empty() {
+        return Err(std::io::Error::other("no encoding has that in its name; see --not-compared"));
+    }
+    let mut sequences = Sequences::new(arguments.seed ^ 0x5eed);
+    let mut number = 0u64;
+    let total = singles.codes().len();
+    let make = || {
+        number += 1;
+        if arguments.only.is_none() && (arguments.sequences || number % 4 == 0) {
+            sequences.make()
+        } else {
+            singles.make()
+        }
+    };
+    let mut told = 0;
+    let summary = compare_many(&mut native, &mut soft, arguments.cases, make, |summary| {
+        if summary.cases / 1_000_000 > told {
+            told = summary.cases / 1_000_000;
+            eprintln!("{} cases, {} mismatching", summary.cases, summary.mismatching());
+        }
+    })?;
+    for path in [&arguments.report, &arguments.covered].into_iter().flatten() {
+        if let Some(parent) = path.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+    }
+    if let Some(path) = &arguments.report {
+        std::fs::write(path, summary.report())?;
+    }
+    if let Some(path) = &arguments.covered {
+        std::fs::write(path, summary.covered())?;
+    }
+    tell(&summary, arguments, total);
+    Ok(summary.mismatches.is_empty())
+}
+
+fn tell(summary: &Summary, arguments: &Arguments, total: usize) {
+    if !summary.mismatches.is_empty() && arguments.report.is_none() {
+        println!("{}", summary.report());
+    }
+    let (encodings, forms) = summary.encodings();
+    println!("cases {}", summary.cases);
+    println!("encodings {encodings} of {total} ({forms} with register and memory forms apart)");
+    println!(
+        "completed {}, ended in an exception {}",
+        summary.completed(),
+        summary.cases - summary.completed()
+    );
+    println!("encodings that never completed: {}", summary.never_completed().join(" "));
+    println!("mismatches {}", summary.mismatching());
+}
