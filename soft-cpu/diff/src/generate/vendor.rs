@@ -78,6 +78,8 @@ pub(super) fn differs(insn: &Instruction, bytes: &[u8], case: &Case) -> bool {
         M::Maskmovq | M::Maskmovdqu => operand(0).is_none_or(|at| !writable(at, 16)),
         // Whether the memory form counts as an MMX instruction for a pending x87 exception.
         M::Cvtpi2ps | M::Cvtpi2pd => has_memory && registers.fx.fsw() & 0x80 != 0,
+        // Whether the target is looked at before or after the return address is pushed.
+        M::Call if insn.op0_kind() != OpKind::NearBranch64 => !writable(registers.gpr[4].wrapping_sub(8), 8),
         // Which of the two operands is read first, on the way too: one must be far from every edge.
         M::Cmpsb | M::Cmpsw | M::Cmpsd | M::Cmpsq => {
             (0..2).all(|i| operand(i).is_none_or(|at| !writable(at.saturating_sub(0x80), 0x100)))
