@@ -35,6 +35,9 @@ pub enum BaseError {
     /// The job never began.
     #[error("the job could not be started: {0}")]
     NotStarted(String),
+    /// No machine could be made.
+    #[error("{0}")]
+    Make(String),
     /// The machine did something the base run cannot have.
     #[error("unexpected stop of the base machine: {0}")]
     Stop(String),
@@ -63,8 +66,7 @@ pub struct Base {
 }
 
 impl Base {
-    /// Runs schedule 0 twice: once to find where the job first has two threads, once to gather its points. `trace`
-    /// asks for the accesses of the second run too, by the engine's access hook.
+    /// Runs schedule 0 twice: once to find where the job first has two threads, once to gather its points.
     pub fn new(make: &mut MakeMachine<'_>) -> Result<Base, BaseError> {
         let mut machine = make()?;
         machine.set_no_progress_limit(Some(NO_PROGRESS));

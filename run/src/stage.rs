@@ -98,6 +98,11 @@ impl Stage {
         &mut self.machine
     }
 
+    /// The machine alone, waiting for its job at the boot keyframe.
+    pub fn into_machine(self) -> Machine {
+        self.machine
+    }
+
     /// The spec.
     pub fn spec(&self) -> &Spec {
         &self.spec

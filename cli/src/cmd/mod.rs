@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Subcommand;
 
+mod check;
 mod diff;
 mod doctor;
 mod events;
@@ -28,6 +29,8 @@ pub(crate) enum Command {
     Doctor(doctor::Args),
     /// Run a command in a machine of its own and record it
     Run(run::Args),
+    /// Find the thread schedule that breaks a command, and say why
+    Check(check::Args),
     /// Run a recorded run again and compare every event
     Replay(replay::Args),
     /// Show where two runs first differ
@@ -61,6 +64,7 @@ pub(crate) fn dispatch(command: Command) -> Result<ExitCode> {
     match command {
         Command::Doctor(args) => doctor::run(args),
         Command::Run(args) => run::run(args),
+        Command::Check(args) => check::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Diff(args) => diff::run(args),
         Command::Fork(args) => fork::run(args),
