@@ -168,7 +168,8 @@ fn hostile_files_are_refused_and_leave_nothing() {
         assert!(other.runs().is_empty() && other.open_runs().is_empty(), "{what} left something");
         tried += 1;
     };
-    let with = |change: &dyn Fn(&mut Vec<(u8, Vec<u8>)>)| {
+    type Frames = Vec<(u8, Vec<u8>)>;
+    let with = |change: &dyn Fn(&mut Frames)| {
         let mut list = list.clone();
         change(&mut list);
         packed(&list)
