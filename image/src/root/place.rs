@@ -3,24 +3,25 @@
 //!
 //! ```text
 //! block 0            superblock          block 1   root directory's inode
-//! 2^20 .. 2^31       directories' blocks and data of files under 256 MiB
-//! 2^31 .. 2^32       data of larger files
-//! 2^32 .. 2^32+2^44  one inode a block
+//! 2^20 .. 2^30       directories' blocks and data of files under 256 MiB
+//! 2^30 .. 2^31       data of larger files
+//! 2^31 .. 2^32       one inode a block
 //! ```
 //!
-//! An inode's number is its byte offset over 32, which is 64 bits wide; data addresses are 32 bits of blocks. Two paths
-//! that want one place are told apart by who came first, which a run repeats.
+//! All of it lies below block 2^32: the kernel finds an inode's block by its number in 32 bits (`erofs_blk_t`,
+//! fs/erofs/internal.h and inode.c), as it does data. Two paths that want one place are told apart by who came first,
+//! which a run repeats.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-const SMALL: Range<u64> = 1 << 20..1 << 31;
-const LARGE: Range<u64> = 1 << 31..(1 << 32) - 1;
+const SMALL: Range<u64> = 1 << 20..1 << 30;
+const LARGE: Range<u64> = 1 << 30..1 << 31;
 /// Blocks from which on data counts as large.
 const LARGE_FROM: u64 = 1 << 16;
 /// First block of inodes.
-const INODES: u64 = 1 << 32;
-const INODE_BLOCKS: u64 = 1 << 44;
+const INODES: u64 = 1 << 31;
+const INODE_BLOCKS: u64 = (1 << 31) - 2048;
 /// Blocks in all; a few more than inodes hash to, for those that had to move.
 pub(super) const BLOCKS: u64 = INODES + INODE_BLOCKS + 1024;
 /// The root directory's inode.
@@ -92,7 +93,7 @@ mod tests {
         let place = || {
             let mut data = Data::default();
             // Large enough that some want the same place, and with room for all however they fall.
-            (0..40u64)
+            (0..20u64)
                 .map(|n| data.place(&n.to_le_bytes(), (1 << 24) - 1 - n, n).expect("room"))
                 .collect::<Vec<_>>()
         };
@@ -104,8 +105,8 @@ mod tests {
         assert!(sorted.windows(2).all(|pair| pair[0].1 <= pair[1].0));
         assert!(sorted.last().expect("some").1 <= LARGE.end);
         let mut full = Data::default();
-        assert!(full.place(b"x", 1 << 32, 0).is_none());
-        assert!(full.place(b"x", (1 << 31) - 1, 0).is_some());
+        assert!(full.place(b"x", (1 << 30) + 1, 0).is_none());
+        assert!(full.place(b"x", 1 << 30, 0).is_some());
         assert!(full.place(b"y", 1 << 16, 0).is_none());
     }
 
