@@ -25,13 +25,9 @@ diff-full:
 	cargo run --release -q -p soft-cpu-diff -- --cases 10000000 --seed 1 \
 		--covered build/diff-covered.txt --report build/diff-mismatches.md
 
-## demo: sets up, builds, and shows the main job: check finds a lost update, blame says who did it
+## demo: sets up, builds, and shows the main job: check finds a lost update, narrows it and says why
 demo:
 	@scripts/demo.sh
-
-## bench: every measurement of benches/
-bench: setup build
-	@benches/run.sh
 
 ## clean: removes what was built here (not the kernel kept in the user's cache)
 clean:
@@ -40,4 +36,4 @@ clean:
 help:
 	@sed -n 's/^## /  /p' Makefile
 
-.PHONY: all setup build test test-kvm diff-full demo bench clean help
+.PHONY: all setup build test test-kvm diff-full demo clean help

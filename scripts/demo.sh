@@ -1,0 +1,33 @@
+#!/bin/bash
+# The main job, start to end: a program that is right when you try it, the schedule that breaks it, and why.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+scripts/setup.sh
+scripts/build.sh
+make -s -C examples B="$PWD/build/examples"
+
+# A root for the job: the program and the libraries it needs.
+root=build/demo-root
+mkdir -p "$root/bin" "$root/tmp"
+cp build/examples/bank build/examples/bank-fixed "$root/bin/"
+ldd build/examples/bank | grep -o '/[^ ]*' | sort -u | while read -r library; do
+    mkdir -p "$root$(dirname "$library")"
+    cp -L "$library" "$root$library"
+done
+
+export REWIND_HOME=$PWD/build/demo-home
+rewind=target/release/rewind
+show() {
+    printf '\n$ rewind %s\n' "$*"
+    "$rewind" "$@"
+}
+
+show run --root "$root" -- /bin/bank | tail -n 2
+status=0
+show check --root "$root" -- /bin/bank | tee build/demo-report || status=$?
+[ "$status" = 1 ] || { echo "demo: check was to find the lost update (exit status 1) and ended with $status"; exit 1; }
+failing=$(sed -n 's/^failing: run //p' build/demo-report)
+show replay "$failing"
+show check --root "$root" --schedules 64 -- /bin/bank-fixed | tail -n 2
+printf '\ndemo: the lost update was found, narrowed, kept as run %s and replayed; the fixed bank passed every schedule\n' "$failing"
