@@ -212,7 +212,7 @@ fn everything_is_as_on_the_host_and_can_be_rebuilt_from_the_store_and_mounted() 
     let root = host.open();
     let store = Memory::default();
     let mut image = CapturedImage::record(Box::new(root.image()), Box::new(store.clone()));
-    let (mut walker, length) = (walk(&mut image), 1u64 << 56);
+    let (mut walker, length) = (walk(&mut image), 1u64 << 43);
     let found = walker.all().expect("walked");
     let read = walker.read.clone();
     assert!(image.len() > length);
