@@ -1,6 +1,6 @@
 //! The host's own root as an image, when no `--root` is given: nothing is scanned beforehand. A directory is listed,
 //! a file looked at, when the guest first reads its inode; its place in the image follows from its path
-//! ([`place`]), so the guest can only ask for what a directory it has read names.
+//! (`place`), so the guest can only ask for what a directory it has read names.
 //!
 //! The root is seen as it was when [`HostRoot::new`] returned. Whatever changed since (its `ctime` is not older) is
 //! refused by name, so all runs of one family see one root. Use is logged by [`crate::capture`].

@@ -65,7 +65,7 @@ fn run(arguments: &Arguments) -> std::io::Result<bool> {
     let total = singles.codes().len();
     let make = || {
         number += 1;
-        if arguments.only.is_none() && (arguments.sequences || number % 4 == 0) {
+        if arguments.only.is_none() && (arguments.sequences || number.is_multiple_of(4)) {
             sequences.make()
         } else {
             singles.make()
