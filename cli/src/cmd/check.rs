@@ -102,10 +102,14 @@ impl Setting {
         Ok(run::record::record(&self.home, &inputs, &mut options)?.run.id().to_string())
     }
 
-    /// Reads files of the root for symbols: only a directory can be read by path.
+    /// Reads files of the root for symbols: only a directory, or this machine's own root, can be read by path.
     fn files(&self) -> Files {
         use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
-        let source = self.roots.first().map(|root| root.source.clone()).unwrap_or_default();
+        let source = match self.roots.first() {
+            Some(root) if root.logged => "/".to_owned(),
+            Some(root) => root.source.clone(),
+            None => String::new(),
+        };
         let root = open(&source, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
         Files::new(Box::new(move |path| {
             use std::{io::Read as _, os::unix::ffi::OsStrExt as _};
