@@ -3,6 +3,7 @@
 mod cmd;
 mod context;
 mod guest;
+mod look;
 mod output;
 mod place;
 mod root;

@@ -29,6 +29,15 @@ pub(crate) fn parse(text: &str, timeline: &Timeline<'_>) -> Result<Position> {
     Ok(Position { step: Step(number(step)?), offset: Instructions(number(offset)?) })
 }
 
+/// As [`parse`], to the instruction: `@crash` is the one that faulted, or the system call that raised the signal.
+pub(crate) fn find(text: &str, timeline: &mut Timeline<'_>) -> Result<Position> {
+    let at = parse(text, timeline)?;
+    if text != "@crash" {
+        return Ok(at);
+    }
+    Ok(debug::steps::last_user_instruction(timeline, at.step)?)
+}
+
 /// The step at which the last fatal signal that nobody handled was delivered.
 fn crash(timeline: &Timeline<'_>) -> Result<u64> {
     /// Signals a fault or an abort gives: SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS.

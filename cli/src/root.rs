@@ -50,6 +50,11 @@ pub(crate) fn open(home: &Home, path: &Path, progress: Option<&ProgressBar>) -> 
 /// What the source of a run over the host's own root is called.
 const HOST: &str = "the host's root, from ";
 
+/// Is this the source of a run over the host's own root?
+pub(crate) fn is_host(source: &str) -> bool {
+    source.starts_with(HOST)
+}
+
 /// The host's own root, seen read-only; `resume` is what an earlier run of the same family left.
 pub(crate) fn host(home: &Home, cwd: &Path, resume: Option<&[u8]>) -> Result<Root> {
     let hidden = home.path().canonicalize().context("where is the home?")?;

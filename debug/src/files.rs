@@ -142,3 +142,32 @@ pub fn cached_page(kernel: &Kernel<'_>, inode: Gva, index: u64) -> Read<Option<G
     }
     Err(ReadError::Damaged { what: "page cache", at: pages })
 }
+
+/// Name of the file system an inode lies on: "tmpfs", "erofs", "overlay".
+pub fn file_system(kernel: &Kernel<'_>, inode: Gva) -> Read<Vec<u8>> {
+    let block = Gva(kernel.field(inode, Fact::InodeSb)?);
+    let kind = Gva(kernel.field(block, Fact::SbType)?);
+    kernel.string(Gva(kernel.field(kind, Fact::FsTypeName)?), 32)
+}
+
+/// Content of a file of at most `most` bytes whose pages the page cache has: all of them, on a file system that
+/// lives in it (tmpfs, whose holes are zeros). `None` if it is larger, or a page is missing elsewhere.
+pub fn cached_content(kernel: &Kernel<'_>, inode: Gva, most: u64) -> Read<Option<Vec<u8>>> {
+    let size = inode_size(kernel, inode)?;
+    if size > most {
+        return Ok(None);
+    }
+    let memory_only = matches!(file_system(kernel, inode)?.as_slice(), b"tmpfs" | b"ramfs" | b"devtmpfs");
+    let mut out = vec![0; size as usize];
+    for (index, part) in out.chunks_mut(4096).enumerate() {
+        match cached_page(kernel, inode, index as u64)? {
+            Some(page) => kernel
+                .memory()
+                .read(page, part)
+                .map_err(|_| ReadError::Damaged { what: "page cache", at: inode })?,
+            None if memory_only => {}
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(out))
+}

@@ -123,11 +123,31 @@ impl<'a> Kernel<'a> {
     pub fn page_frame(&self, page: Gva) -> Read<Gpa> {
         let (start, size) = (self.fact(Fact::Vmemmap)?, self.fact(Fact::PageSize)?);
         let damaged = ReadError::Damaged { what: "struct page", at: page };
-        let offset = page.0.checked_sub(start).ok_or(damaged.clone())?;
-        if size == 0 || offset % size != 0 {
+        if page.0 < start {
+            return self.sparse_page_frame(page, size);
+        }
+        let offset = page.0 - start;
+        if size == 0 || !offset.is_multiple_of(size) {
             return Err(damaged);
         }
         (offset / size).checked_mul(4096).map(Gpa).ok_or(damaged)
+    }
+
+    /// As above, for a kernel with SPARSEMEM and no virtual memory map: the flags name the section of 128 MiB (the
+    /// highest bits, include/linux/page-flags-layout.h), and each section's array of `struct page` begins at a
+    /// multiple of its own size (mm/sparse.c, sparse_buffer_alloc).
+    fn sparse_page_frame(&self, page: Gva, size: u64) -> Read<Gpa> {
+        /// SECTION_SIZE_BITS and MAX_PHYSMEM_BITS (arch/x86/include/asm/sparsemem.h).
+        const SECTION_BITS: u32 = 27;
+        const PHYSICAL_BITS: u32 = 46;
+        let pages = 1 << (SECTION_BITS - 12);
+        let damaged = ReadError::Damaged { what: "struct page", at: page };
+        if !size.is_power_of_two() || size > 4096 || !page.0.is_multiple_of(size) {
+            return Err(damaged);
+        }
+        let section = self.u64(page)? >> (64 - (PHYSICAL_BITS - SECTION_BITS));
+        let index = page.0 % (size * pages) / size;
+        Ok(Gpa((section << SECTION_BITS) | (index << 12)))
     }
 }
 

@@ -1,7 +1,5 @@
 //! Looks at a stopped machine: threads with their stacks and source lines.
 
-use std::{collections::BTreeMap, sync::Arc};
-
 use rewind_platform::state::Fact;
 use vmm::{
     address::{Gpa, Gva},
@@ -9,68 +7,14 @@ use vmm::{
     machine::Machine,
 };
 
+pub use crate::modules::{Files, ReadFile};
 use crate::{
     kernel::{Kernel, Read, ReadError},
     maps,
-    module::{Module, SourceFrame},
+    module::SourceFrame,
     process::{self, Thread, UserRegisters},
     unwind::{AddressSpace, Frame},
 };
-
-/// Gives the content of a file of the guest's root; `None` if there is no such file.
-pub type ReadFile = Box<dyn FnMut(&[u8]) -> Option<Vec<u8>> + Send>;
-
-/// Reads executables and debug information, each once.
-pub struct Files {
-    read: ReadFile,
-    modules: BTreeMap<Vec<u8>, Option<Arc<Module>>>,
-}
-
-impl std::fmt::Debug for Files {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Files({} modules)", self.modules.len())
-    }
-}
-
-impl Files {
-    /// Over `read`.
-    pub fn new(read: ReadFile) -> Self {
-        Files { read, modules: BTreeMap::new() }
-    }
-
-    /// Content of a file of the guest's root.
-    pub fn content(&mut self, path: &[u8]) -> Option<Vec<u8>> {
-        (self.read)(path)
-    }
-
-    /// The ELF file at `path`, with its separate debug file if the root has one. `None` if it is not one.
-    pub fn module(&mut self, path: &[u8]) -> Option<Arc<Module>> {
-        if let Some(known) = self.modules.get(path) {
-            return known.clone();
-        }
-        let module = self.load(path).map(Arc::new);
-        self.modules.insert(path.to_vec(), module.clone());
-        module
-    }
-
-    fn load(&mut self, path: &[u8]) -> Option<Module> {
-        let data = (self.read)(path)?;
-        let module = Module::new(path, &data, None).ok()?;
-        if module.has_debug_info() {
-            return Some(module);
-        }
-        let separate = module.build_id.as_ref().and_then(|id| {
-            let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-            let (first, rest) = hex.split_at_checked(2)?;
-            (self.read)(format!("/usr/lib/debug/.build-id/{first}/{rest}.debug").as_bytes())
-        });
-        match separate {
-            // A damaged debug file is worth less than the symbols the executable has.
-            Some(separate) => Module::new(path, &data, Some(&separate)).ok().or(Some(module)),
-            None => Some(module),
-        }
-    }
-}
 
 /// A system call a thread is in or has just left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,7 +81,7 @@ pub fn kernel(machine: &Machine) -> Option<Kernel<'_>> {
 pub fn address_space(kernel: &Kernel<'_>, thread: &Thread, files: &mut Files) -> Read<AddressSpace> {
     let Some(mm) = thread.mm else { return Ok(AddressSpace::default()) };
     let mappings = maps::mappings(kernel, mm)?;
-    Ok(AddressSpace::new(&mappings, |path| files.module(path)))
+    Ok(AddressSpace::new(&mappings, |mapping| files.mapped(kernel, mapping)))
 }
 
 /// Looks at one thread.

@@ -64,6 +64,8 @@ pub struct Module {
     pub build_id: Option<Vec<u8>>,
     /// Symbols by address.
     pub symbols: Vec<Symbol>,
+    /// Its first page.
+    head: Vec<u8>,
     /// Loadable pieces: (file offset, bytes in the file, address as linked).
     segments: Vec<(u64, u64, u64)>,
     context: Option<addr2line::Context<Reader>>,
@@ -123,7 +125,13 @@ impl Module {
                 Some((section_name, range, Arc::from(&*data)))
             })
             .collect();
-        Ok(Module { path: path.to_vec(), build_id, symbols, segments, context, dwarf, unwind })
+        let head = data[..data.len().min(4096)].to_vec();
+        Ok(Module { path: path.to_vec(), build_id, symbols, head, segments, context, dwarf, unwind })
+    }
+
+    /// Is this how the file begins (at most a page)?
+    pub fn begins_with(&self, bytes: &[u8]) -> bool {
+        self.head.starts_with(bytes)
     }
 
     /// Difference between where it runs and where it was linked, given one of its mappings.

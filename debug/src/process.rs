@@ -65,6 +65,18 @@ impl Thread {
     pub fn registers(&self, kernel: &Kernel<'_>, cpu: &CpuState) -> Read<UserRegisters> {
         let thread = kernel.address_of(self.task, Fact::TaskThread)?;
         let on_cpu = current(kernel, cpu)? == self.task;
+        let at_entry = on_cpu && cpu.cs.selector & 3 == 0 && cpu.rip == cpu.lstar && cpu.lstar != 0;
+        if at_entry {
+            // SYSCALL has just retired and nothing was pushed yet: RCX and R11 hold RIP and RFLAGS (Intel SDM).
+            return Ok(UserRegisters {
+                gpr: cpu.gpr,
+                rip: cpu.gpr[1],
+                rflags: cpu.gpr[11],
+                orig_rax: cpu.gpr[0],
+                fs_base: cpu.fs.base,
+                gs_base: cpu.gs.base,
+            });
+        }
         if on_cpu && cpu.cs.selector & 3 == 3 {
             return Ok(UserRegisters {
                 gpr: cpu.gpr,

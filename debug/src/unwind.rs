@@ -49,8 +49,8 @@ pub struct Frame {
 }
 
 impl AddressSpace {
-    /// Of a process with these mappings; `module` gives the file for a path, if it is one that can be read.
-    pub fn new(mappings: &[Mapping], mut module: impl FnMut(&[u8]) -> Option<Arc<Module>>) -> Self {
+    /// Of a process with these mappings; `module` gives the file of one, if it can be read.
+    pub fn new(mappings: &[Mapping], mut module: impl FnMut(&Mapping) -> Option<Arc<Module>>) -> Self {
         let mut modules: Vec<Loaded> = Vec::new();
         for mapping in mappings {
             let Some(path) = &mapping.path else { continue };
@@ -58,7 +58,7 @@ impl AddressSpace {
                 known.end = known.end.max(mapping.end);
                 continue;
             }
-            let Some(module) = module(path) else { continue };
+            let Some(module) = module(mapping) else { continue };
             if let Some(bias) = module.bias(mapping.start, mapping.offset) {
                 modules.push(Loaded { module, start: mapping.start, end: mapping.end, bias });
             }

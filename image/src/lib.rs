@@ -13,6 +13,7 @@ mod hashes;
 mod identity;
 pub mod layers;
 mod layout;
+pub mod lookup;
 pub mod open;
 pub mod root;
 mod spool;

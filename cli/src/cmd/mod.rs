@@ -21,6 +21,7 @@ mod replay;
 mod rm;
 mod run;
 mod threads;
+mod where_;
 
 /// What can be asked.
 #[derive(Subcommand)]
@@ -45,6 +46,8 @@ pub(crate) enum Command {
     Ps(ps::Args),
     /// Show which thread ran when
     Threads(threads::Args),
+    /// Show the line each thread is on, with callers
+    Where(where_::Args),
     /// List runs
     Ls(ls::Args),
     /// Remove runs
@@ -72,6 +75,7 @@ pub(crate) fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Log(args) => log::run(args),
         Command::Ps(args) => ps::run(args),
         Command::Threads(args) => threads::run(args),
+        Command::Where(args) => where_::run(args),
         Command::Ls(args) => ls::run(args),
         Command::Rm(args) => rm::run(args),
         Command::Prune(args) => prune::run(args),

@@ -1,0 +1,101 @@
+//! What looks into a run needs beside the machine: files of its root, sources, kernel symbols.
+
+use std::{
+    fs::File,
+    io::Read as _,
+    os::unix::ffi::OsStrExt as _,
+    path::Path,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use anyhow::Result;
+use debug::{
+    look::Files,
+    sources::{ReadSource, Sources},
+    symbols::KernelSymbols,
+};
+use image::lookup::{Lookup, LookupError};
+use run::seek::{self, Timeline};
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
+
+use crate::{context, guest, root};
+
+/// Largest file read.
+const MOST_BYTES: u64 = 1 << 30;
+/// Largest source file read.
+const MOST_SOURCE: u64 = 16 << 20;
+
+/// Files of the root a run had.
+#[derive(Clone)]
+pub(crate) struct RunFiles {
+    image: Arc<Mutex<Option<Lookup>>>,
+    /// The root is this machine's own, of which the run logged only what it read.
+    host: bool,
+}
+
+impl RunFiles {
+    pub(crate) fn of(timeline: &Timeline<'_>) -> Result<RunFiles> {
+        let (home, run) = (timeline.home(), timeline.run());
+        let source = run.recording()?.map(|recording| recording.source).unwrap_or_default();
+        let again = |spec: &run::spec::ImageSpec, source: &str| context::again(home, spec, source);
+        let images = seek::open_images(home, run, timeline.spec(), &source, &again)?;
+        let image = images.into_iter().next().and_then(|image| Lookup::new(image).ok());
+        Ok(RunFiles { image: Arc::new(Mutex::new(image)), host: root::is_host(&source) })
+    }
+
+    /// A file of the root, as the run had it; of this machine's own root what the run did not read is read now.
+    /// (Whoever takes it for a file the guest has mapped compares.)
+    pub(crate) fn read(&self, path: &[u8]) -> Option<Vec<u8>> {
+        let mut image = self.image.lock().unwrap_or_else(PoisonError::into_inner);
+        match image.as_mut()?.file(path, MOST_BYTES) {
+            Ok(content) => Some(content),
+            Err(LookupError::Read(_)) if self.host => host_file(path, MOST_BYTES),
+            Err(_) => None,
+        }
+    }
+
+    /// For symbols.
+    pub(crate) fn files(&self) -> Files {
+        let own = self.clone();
+        Files::new(Box::new(move |path| own.read(path)))
+    }
+
+    /// A source file: of the root, else of this machine, if its name is one of a source.
+    pub(crate) fn source(&self, path: &str) -> Option<Vec<u8>> {
+        self.read(path.as_bytes()).or_else(|| {
+            let kind = Path::new(path).extension()?.to_str()?;
+            const SOURCES: [&str; 22] = [
+                "c", "h", "cc", "cpp", "cxx", "c++", "C", "hh", "hpp", "hxx", "rs", "go", "s", "S", "f90",
+                "f", "d", "zig", "ml", "inc", "y", "l",
+            ];
+            SOURCES.contains(&kind).then(|| host_file(path.as_bytes(), MOST_SOURCE))?
+        })
+    }
+
+    pub(crate) fn sources(&self) -> Sources<'static> {
+        let own = self.clone();
+        let read: ReadSource<'static> = Box::new(move |path| own.source(path));
+        Sources::new(read)
+    }
+}
+
+/// A regular file of this machine.
+fn host_file(path: &[u8], most: u64) -> Option<Vec<u8>> {
+    let top = open("/", OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let path = std::ffi::OsStr::from_bytes(path);
+    let file = File::from(openat2(&top, path, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?);
+    let found = file.metadata().ok().filter(|found| found.is_file() && found.len() <= most)?;
+    let mut content = Vec::with_capacity(found.len() as usize);
+    file.take(most).read_to_end(&mut content).ok()?;
+    Some(content)
+}
+
+/// Names of the guest kernel's functions, if the run's kernel is the one built here.
+pub(crate) fn kernel_symbols(timeline: &Timeline<'_>) -> Option<KernelSymbols> {
+    let dir = guest::found().ok()?;
+    let map = std::fs::read_to_string(dir.join("System.map")).ok()?;
+    let vmlinux = std::fs::read(dir.join("vmlinux")).ok()?;
+    let same = run::spec::Content(*blake3::hash(&vmlinux).as_bytes()) == timeline.spec().kernel;
+    same.then(|| KernelSymbols::parse(&map))
+}
