@@ -101,7 +101,7 @@ pub enum WatchRange {
 /// One access that hit a watch. The instruction has completed; RIP is after it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchHit {
-    /// Address of the instruction that did it.
+    /// Address of the instruction that did it; on `kvm` of the next one, behind which the debug registers stop.
     pub rip: Gva,
     /// First byte accessed, linear.
     pub address: Gva,

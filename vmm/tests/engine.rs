@@ -4,3 +4,4 @@
 mod common;
 mod engine_basic;
 mod engine_count;
+mod engine_debug;

@@ -65,6 +65,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         lines.push(space_line(path));
     }
     lines.extend(kvm_lines(&report));
+    lines.push(numbers_line());
     lines.push(engine_line(&report));
     for line in &lines {
         show(line, args.json)?;
@@ -164,6 +165,24 @@ fn kvm_lines(report: &Report) -> Vec<Line> {
         mend: line.mend.clone(),
     };
     report.lines.iter().map(line).collect()
+}
+
+/// Which CPUs give the same numbers.
+fn numbers_line() -> Line {
+    let (state, found) = match selftest::fingerprint() {
+        Ok(fingerprint) => (State::Ok, format!("fingerprint {fingerprint}")),
+        Err(error) => (State::Note, error.to_string()),
+    };
+    Line {
+        name: "numbers".into(),
+        tests:
+            "what this CPU answers where the architecture leaves it open (RCP, RSQRT, x87 functions, flags)"
+                .into(),
+        state,
+        found,
+        means: "it is not known which other hosts give the same numbers".into(),
+        mend: "allow programs of this user to make memory executable".into(),
+    }
 }
 
 fn engine_line(report: &Report) -> Line {

@@ -1,6 +1,7 @@
 //! The `kvm` engine: one vCPU of the host's KVM, without an in-kernel interrupt controller.
 
 mod convert;
+mod debug;
 mod kick;
 mod step;
 
@@ -15,7 +16,10 @@ use kvm_ioctls::{Cap, Kvm, VcpuExit, VcpuFd, VmFd};
 use crate::{
     address::{Gpa, Gva},
     cpu_model::CpuModel,
-    engine::{Budget, Capabilities, Counters, CpuState, Engine, EngineError, EngineKind, Exit, Watch},
+    engine::{
+        Access, Budget, Capabilities, Counters, CpuState, Engine, EngineError, EngineKind, Exit, Watch,
+        WatchHit,
+    },
     memory::{GuestMemory, PageSet},
 };
 
@@ -27,6 +31,9 @@ const TSS_ADDRESS: usize = 0xd800_0000;
 const EXIT_ON_EMULATION_FAILURE: u32 = 204;
 const ENFORCE_PV_FEATURE_CPUID: u32 = 190;
 
+/// DR6: which of the four registers was hit.
+const DR6_HITS: u64 = 0xf;
+
 /// See the module.
 pub(crate) struct KvmEngine {
     vcpu: VcpuFd,
@@ -37,6 +44,10 @@ pub(crate) struct KvmEngine {
     unfinished: bool,
     /// KVM_SET_GUEST_DEBUG's last control word.
     debug_control: u32,
+    /// Watches and breakpoints.
+    pieces: debug::Pieces,
+    /// Bits of DR6 of watches hit by a single step.
+    stepped_on: u64,
     counters: Counters,
 }
 
@@ -96,6 +107,8 @@ impl KvmEngine {
             })?,
             unfinished: false,
             debug_control: 0,
+            pieces: debug::Pieces::default(),
+            stepped_on: 0,
             counters: Counters::default(),
         };
         engine.set_cpu(&CpuState::default())?;
@@ -182,6 +195,10 @@ impl KvmEngine {
             Return::Shutdown => Exit::TripleFault,
             Return::EmulationFailure => return self.unsupported("KVM cannot emulate it").map(Some),
             Return::Debug { rip, exception: 3, .. } => Exit::Breakpoint(Gva(rip)),
+            Return::Debug { rip, dr6, .. } if dr6 & DR6_HITS != 0 => {
+                let hits = self.hits(dr6)?;
+                if hits.is_empty() { Exit::Breakpoint(Gva(rip)) } else { Exit::Watch(hits) }
+            }
             Return::Debug { rip, dr6, .. } => {
                 return Err(EngineError::Unusable {
                     reason: format!(
@@ -192,6 +209,41 @@ impl KvmEngine {
             Return::Interrupted => return Ok(None),
             Return::Other(reason) => return Err(EngineError::Unusable { reason }),
         }))
+    }
+
+    /// What a debug event's DR6 says of the watches.
+    fn hits(&self, dr6: u64) -> Result<Vec<WatchHit>, EngineError> {
+        let written = self.pieces.written(dr6);
+        if written.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rip = self.vcpu.get_regs().map_err(host("KVM_GET_REGS"))?.rip;
+        let user = self.vcpu.get_sregs().map_err(host("KVM_GET_SREGS"))?.ss.dpl == 3;
+        let hit = |(at, len): (u64, u8)| {
+            let translation = self.vcpu.translate_gva(at).ok().filter(|t| t.valid != 0);
+            WatchHit {
+                rip: Gva(rip),
+                address: Gva(at),
+                physical: Gpa(translation.map_or(u64::MAX, |t| t.physical_address)),
+                size: len.into(),
+                access: Access::Write,
+                user,
+            }
+        };
+        Ok(written.into_iter().map(hit).collect())
+    }
+
+    /// A guest that stands at a breakpoint goes on: RF holds it back for one instruction (Intel SDM vol. 3B, 18.3.1.1).
+    fn pass_breakpoint(&mut self) -> Result<(), EngineError> {
+        if self.pieces.is_empty() {
+            return Ok(());
+        }
+        let mut regs = self.vcpu.get_regs().map_err(host("KVM_GET_REGS"))?;
+        if self.pieces.breaks_at(regs.rip) {
+            regs.rflags |= 1 << 16;
+            self.vcpu.set_regs(&regs).map_err(host("KVM_SET_REGS"))?;
+        }
+        Ok(())
     }
 
     fn unsupported(&mut self, what: &str) -> Result<Exit, EngineError> {
@@ -269,8 +321,8 @@ impl Engine for KvmEngine {
         Capabilities {
             cheap_instruction_budget: false,
             branch_budget: false,
-            hardware_watches: Some(0),
-            watches: false,
+            hardware_watches: Some(if debug::fire() { debug::PIECES as u8 } else { 0 }),
+            watches: debug::fire(),
         }
     }
 
@@ -280,6 +332,7 @@ impl Engine for KvmEngine {
         }
         let kick = Arc::clone(&self.kick);
         let _running = kick.running(self.vcpu.get_kvm_run());
+        self.pass_breakpoint()?;
         if let Some(limit) = budget.user_instructions {
             return self.run_user(limit.0);
         }
@@ -349,17 +402,13 @@ impl Engine for KvmEngine {
     }
 
     fn watch(&mut self, watches: &[Watch]) -> Result<(), EngineError> {
-        if watches.is_empty() {
-            return Ok(());
-        }
-        Err(EngineError::Unsupported { engine: EngineKind::Kvm, what: "watch memory" })
+        self.pieces.watch(watches)?;
+        self.debug(0)
     }
 
     fn breakpoints(&mut self, at: &[Gva]) -> Result<(), EngineError> {
-        if at.is_empty() {
-            return Ok(());
-        }
-        Err(EngineError::Unsupported { engine: EngineKind::Kvm, what: "set breakpoints" })
+        self.pieces.breakpoints(at)?;
+        self.debug(0)
     }
 
     fn interrupter(&self) -> Box<dyn Fn() + Send + Sync> {

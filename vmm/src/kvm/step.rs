@@ -8,7 +8,7 @@
 //! SYSCALL, SYSRET, IRET.)
 
 use iced_x86::{Code, Decoder, DecoderOptions, Instruction, Mnemonic, Register};
-use kvm_bindings::{KVM_GUESTDBG_ENABLE, KVM_GUESTDBG_SINGLESTEP, kvm_guest_debug};
+use kvm_bindings::{KVM_GUESTDBG_ENABLE, KVM_GUESTDBG_SINGLESTEP, KVM_GUESTDBG_USE_HW_BP, kvm_guest_debug};
 
 use super::{KvmEngine, Return, host};
 use crate::{
@@ -67,7 +67,10 @@ impl KvmEngine {
             if self.kick.take() {
                 return Ok(Exit::Interrupted);
             }
-            match self.step(guards)? {
+            let step = self.step(guards)?;
+            let stepped_on = std::mem::take(&mut self.stepped_on);
+            let hits = self.hits(stepped_on)?;
+            match step {
                 Step::Retired(count) => {
                     retired += count;
                     self.counters.user_instructions.0 += count;
@@ -87,6 +90,9 @@ impl KvmEngine {
                         return Ok(exit);
                     }
                 }
+            }
+            if !hits.is_empty() {
+                return Ok(Exit::Watch(hits));
             }
         }
         Ok(Exit::Budget)
@@ -133,6 +139,7 @@ impl KvmEngine {
             }
             Return::Debug { rip, dr6, .. } if dr6 & (1 << 14) != 0 => {
                 self.debug(0)?;
+                self.stepped_on = dr6 & super::DR6_HITS;
                 if matches!(instruction.mnemonic(), Mnemonic::Pushfq | Mnemonic::Pushf) && !own_tf {
                     self.clear_top_tf()?;
                 }
@@ -160,12 +167,19 @@ impl KvmEngine {
         }
     }
 
-    fn debug(&mut self, control: u32) -> Result<(), EngineError> {
+    /// Sets KVM's debug control: stepping or not, and always the watches and breakpoints.
+    pub(super) fn debug(&mut self, control: u32) -> Result<(), EngineError> {
+        let control = if self.pieces.is_empty() {
+            control
+        } else {
+            control | KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_USE_HW_BP
+        };
         if control == 0 && self.debug_control == 0 {
             return Ok(());
         }
         self.debug_control = control;
-        let debug = kvm_guest_debug { control, ..Default::default() };
+        let mut debug = kvm_guest_debug { control, ..Default::default() };
+        debug.arch.debugreg = self.pieces.registers();
         self.vcpu.set_guest_debug(&debug).map_err(host("KVM_SET_GUEST_DEBUG"))
     }
 

@@ -129,6 +129,22 @@ pub(super) const CHECKS: &[Check] = &[
         run: kernel_speed,
     },
     Check {
+        name: "split-lock",
+        tests: "a locked access across two cache lines works",
+        essential: false,
+        means: "a program that makes one (some old ones do) ends its run with an error",
+        mend: "boot the host with split_lock_detect=off, or use --engine soft",
+        run: split_lock,
+    },
+    Check {
+        name: "numbers",
+        tests: "RCP, RSQRT, x87 functions and undefined flags answer in a guest as in this program",
+        essential: false,
+        means: "runs recorded on kvm may differ when replayed on soft, in programs that use these",
+        mend: "record with --engine soft what is to be replayed with it",
+        run: super::numeric::as_here,
+    },
+    Check {
         name: "write-fault",
         tests: "a read-modify-write raises one page fault, as a write",
         essential: false,
@@ -145,6 +161,14 @@ pub(super) const CHECKS: &[Check] = &[
         run: int3,
     },
     Check {
+        name: "breakpoint",
+        tests: "debug registers stop before an instruction",
+        essential: false,
+        means: "breakpoints are found by replaying on the soft engine",
+        mend: "nothing to do; a host with working debug registers is faster at breakpoints",
+        run: breakpoint,
+    },
+    Check {
         name: "data-watch",
         tests: "debug registers stop at a write to memory",
         essential: false,
@@ -154,7 +178,7 @@ pub(super) const CHECKS: &[Check] = &[
     },
 ];
 
-fn seen(exit: &Exit) -> String {
+pub(super) fn seen(exit: &Exit) -> String {
     match exit {
         Exit::PortOut { port, .. } if *port < 32 => format!("exception {port} instead"),
         Exit::PortOut { port, .. } => format!("port {port:#x} was written instead"),
@@ -164,7 +188,7 @@ fn seen(exit: &Exit) -> String {
     }
 }
 
-fn text(error: impl ToString) -> String {
+pub(super) fn text(error: impl ToString) -> String {
     error.to_string()
 }
 
@@ -368,6 +392,18 @@ fn kernel_speed(m: &mut Micro) -> Result<(), String> {
     expect_port(m, 0x99)
 }
 
+// The four bytes lie around the end of a 64-byte line.
+guest_code!(split_lock_code = "mov dword ptr [0x3003e], 5", "lock inc dword ptr [0x3003e]", "syscall");
+
+fn split_lock(m: &mut Micro) -> Result<(), String> {
+    m.user(split_lock_code()).map_err(text)?;
+    expect_port(m, SYSCALL_PORT)?;
+    match m.memory.read_u32(Gpa(DATA + 0x3e)).map_err(text)? {
+        6 => Ok(()),
+        other => Err(format!("the result is {other} instead of 6")),
+    }
+}
+
 guest_code!(write_fault_code = "add dword ptr [0x41008], 1", "nop");
 
 fn write_fault(m: &mut Micro) -> Result<(), String> {
@@ -380,6 +416,18 @@ fn write_fault(m: &mut Micro) -> Result<(), String> {
         (0x41008, 6) => Ok(()),
         (0x41008, 4) => Err("it is reported as a read first".into()),
         (at, code) => Err(format!("address {at:#x}, error code {code}")),
+    }
+}
+
+fn breakpoint(m: &mut Micro) -> Result<(), String> {
+    m.user(step_code()).map_err(text)?;
+    // DR7: L0, G0; R/W0 = 00 (execution), LEN0 = 00.
+    let registers = [USER_CODE + 4, 0, 0, 0, 0, 0, 0, 0x403];
+    let control = KVM_GUESTDBG_ENABLE | KVM_GUESTDBG_USE_HW_BP;
+    match debug_stop(m, control, Some(registers)).map_err(text)? {
+        Some(rip) if rip == USER_CODE + 4 => Ok(()),
+        Some(rip) => Err(format!("it stops at offset {}", rip.wrapping_sub(USER_CODE))),
+        None => Err("it does not stop".into()),
     }
 }
 

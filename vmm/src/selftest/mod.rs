@@ -3,6 +3,7 @@
 
 mod checks;
 mod choose;
+mod numeric;
 mod remember;
 
 use std::{sync::mpsc, thread, time::Duration};
@@ -10,6 +11,7 @@ use std::{sync::mpsc, thread, time::Duration};
 use serde::{Deserialize, Serialize};
 
 pub use choose::{Choice, choose, decide};
+pub use numeric::fingerprint;
 pub use remember::remembered;
 
 use crate::micro::Micro;
@@ -85,6 +87,12 @@ pub fn run() -> Report {
         });
     }
     Report { lines }
+}
+
+/// Do debug registers stop a guest, both at a write and before an instruction?
+pub(crate) fn debug_registers_fire() -> bool {
+    let both = checks::CHECKS.iter().filter(|check| matches!(check.name, "breakpoint" | "data-watch"));
+    both.map(|check| limited(check.run)).all(|result| result.is_ok())
 }
 
 /// Runs a check on a fresh micro-guest, but not for ever.
