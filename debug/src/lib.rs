@@ -1,5 +1,6 @@
 //! Meaning: what the bytes of a stopped guest are. Reads from outside; never changes the guest.
 
+pub mod cfi;
 pub mod dwarf;
 pub mod expr;
 pub mod files;

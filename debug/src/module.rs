@@ -68,6 +68,8 @@ pub struct Module {
     head: Vec<u8>,
     /// Loadable pieces: (file offset, bytes in the file, address as linked).
     segments: Vec<(u64, u64, u64)>,
+    /// Size and alignment of its thread-local block.
+    tls: Option<(u64, u64)>,
     context: Option<addr2line::Context<Reader>>,
     dwarf: Option<Arc<gimli::Dwarf<Reader>>>,
     unwind: Vec<Section>,
@@ -125,8 +127,9 @@ impl Module {
                 Some((section_name, range, Arc::from(&*data)))
             })
             .collect();
+        let tls = tls(&file);
         let head = data[..data.len().min(4096)].to_vec();
-        Ok(Module { path: path.to_vec(), build_id, symbols, head, segments, context, dwarf, unwind })
+        Ok(Module { path: path.to_vec(), build_id, symbols, head, segments, tls, context, dwarf, unwind })
     }
 
     /// Is this how the file begins (at most a page)?
@@ -193,6 +196,19 @@ impl Module {
         Some((symbol, address - symbol.address))
     }
 
+    /// A section kept for unwinding: addresses as linked, content.
+    pub(crate) fn section(&self, name: &str) -> Option<(Range<u64>, &[u8])> {
+        let (_, range, data) = self.unwind.iter().find(|(own, ..)| *own == name)?;
+        Some((range.clone(), data))
+    }
+
+    /// Bytes its thread-local block begins below the thread pointer, if it is the executable: the first block of
+    /// the static ones (System V ABI x86-64, 3.4.2, "variant II").
+    pub fn tls_below(&self) -> Option<u64> {
+        let (size, align) = self.tls?;
+        size.checked_next_multiple_of(align.max(1))
+    }
+
     /// For the unwinder, loaded with `bias`.
     pub(crate) fn unwind_module(&self, range: Range<u64>, bias: u64) -> framehop::Module<Arc<[u8]>> {
         let find = |name| self.unwind.iter().find(|(own, ..)| *own == name);
@@ -223,6 +239,15 @@ fn dwarf(file: &object::File<'_>) -> Result<Option<Arc<gimli::Dwarf<Reader>>>, g
         Ok(EndianArcSlice::new(Arc::from(&*data.unwrap_or_default()), endian))
     };
     Ok(Some(Arc::new(gimli::Dwarf::load(section)?)))
+}
+
+/// Size and alignment of PT_TLS.
+fn tls(file: &object::File<'_>) -> Option<(u64, u64)> {
+    use object::read::elf::ProgramHeader as _;
+    let object::File::Elf64(elf) = file else { return None };
+    let endian = elf.endian();
+    let header = elf.elf_program_headers().iter().find(|h| h.p_type(endian) == object::elf::PT_TLS)?;
+    Some((header.p_memsz(endian), header.p_align(endian)))
 }
 
 fn symbols(file: &object::File<'_>) -> Vec<Symbol> {

@@ -109,6 +109,14 @@ pub enum StageError {
         /// Where.
         difference: Box<crate::verify::Difference>,
     },
+    /// The machine ended before a place the recording says it came to.
+    #[error("step {asked} was not reached: the machine ended at step {end}")]
+    EndsEarly {
+        /// The step wanted.
+        asked: u64,
+        /// Where it ended.
+        end: u64,
+    },
     /// Stopped by the user.
     #[error("interrupted")]
     Interrupted,

@@ -24,6 +24,7 @@ pub mod processes;
 pub mod record;
 pub mod replay;
 pub mod root;
+pub mod scan;
 pub mod seek;
 pub mod spec;
 pub mod stage;

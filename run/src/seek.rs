@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use vmm::{
-    EngineKind, Stop, Until,
+    EngineKind, Machine, Stop, Until,
     address::{Instructions, Position, Step},
 };
 
@@ -111,6 +111,11 @@ impl<'h> Timeline<'h> {
         &mut self.stage
     }
 
+    /// The machine where it is now, for looking alone: what is changed or run stays so.
+    pub fn looking(&mut self) -> &mut Machine {
+        self.stage.machine()
+    }
+
     /// Steps of the places a machine can be restored at, ascending, the boot keyframe's first.
     pub fn keyframes(&self) -> Vec<u64> {
         let mut steps = vec![self.first()];
@@ -203,6 +208,17 @@ impl<'h> Timeline<'h> {
                 end: self.stage.machine().step().0,
             }),
         }
+    }
+
+    /// The machine was run on by a scan and is where it seems: the next seek may go on from here.
+    pub(crate) fn placed_at(&mut self, records: u64) {
+        self.records = records;
+        self.astray = false;
+    }
+
+    /// The engine the machine runs on.
+    pub fn engine_kind(&mut self) -> EngineKind {
+        self.stage.machine().engine().kind()
     }
 
     /// A step as a position.

@@ -37,6 +37,8 @@ pub struct Stage {
     changed: PageSet,
     /// Decisions inside a step, of the segment that counts now; those done are removed.
     inside: Vec<Decision>,
+    /// Those of them whose step has begun, with the position they act at, in that order.
+    due: Vec<(Position, Decision)>,
     /// The step at which other decisions are to be armed.
     next_segment: Option<u64>,
 }
@@ -86,6 +88,7 @@ impl Stage {
             dirty: page_set(spec.memory),
             changed: page_set(spec.memory),
             inside: Vec::new(),
+            due: Vec::new(),
             next_segment: None,
         };
         stage.forget_dirty()?;
@@ -198,7 +201,10 @@ impl Stage {
         self.machine.reset(&state, &wrong)?;
         self.placed = pages;
         self.forget_dirty()?;
-        self.arm(step)
+        self.arm(step)?;
+        // The guest will not stop here again.
+        self.decide_inside();
+        Ok(())
     }
 
     /// Hands over the decisions that count at `step`.
@@ -207,18 +213,24 @@ impl Stage {
         let mut entries: Vec<_> = decisions.iter().map(Decision::entry).collect();
         // Two decisions inside one step share one stop.
         entries.dedup();
+        self.due.clear();
         self.inside = decisions.iter().filter(|decision| decision.place.offset > 0).copied().collect();
         self.next_segment = next;
         self.machine.set_decisions(&entries)?;
         Ok(())
     }
 
-    /// Runs until the target or whatever else stops, applying the spec's decisions on the way.
+    /// Runs until the target or whatever else stops, applying the spec's decisions on the way. May be called again
+    /// after any stop but the end.
     pub fn run(&mut self, target: &Target, sink: &mut dyn RecordSink) -> Result<Stop, StageError> {
         loop {
+            self.drop_late();
             let mut until = *target;
             if let Some(next) = self.next_segment {
                 until.step = Some(until.step.map_or(Step(next), |step| step.min(Step(next))));
+            }
+            if let Some((at, _)) = self.due.first() {
+                until.position = Some(until.position.map_or(*at, |wanted| wanted.min(*at)));
             }
             if let Some(stop) = self.run_once(target, &until, sink)? {
                 return Ok(stop);
@@ -238,52 +250,61 @@ impl Stage {
                 if self.next_segment.is_some_and(|next| step.0 >= next) {
                     self.arm(step.0)?;
                 }
+                self.decide_inside();
                 let reached = target.step.is_some_and(|wanted| step >= wanted)
                     || target.position.is_some_and(|wanted| step >= wanted.step);
                 Ok(reached.then_some(Stop::Step))
             }
-            Stop::Decision => self.decide_inside(target, sink),
+            Stop::Position => {
+                let here = self.machine.position();
+                // The caller stops before a decision of this place: it is taken when it goes on.
+                if target.position == Some(here) {
+                    return Ok(Some(Stop::Position));
+                }
+                while self.due.first().is_some_and(|(at, _)| *at == here) {
+                    let (kind, arg) = self.due.remove(0).1.action.encode();
+                    self.machine.act(kind, arg)?;
+                }
+                Ok(None)
+            }
+            Stop::Decision => {
+                self.decide_inside();
+                Ok(None)
+            }
+            Stop::Interrupted => {
+                if self.machine.at_commit() {
+                    self.decide_inside();
+                }
+                Ok(Some(Stop::Interrupted))
+            }
             other => Ok(Some(other)),
         }
     }
 
-    /// At the commit a decision inside its step begins with: goes on by instructions and applies it.
-    fn decide_inside(
-        &mut self,
-        target: &Target,
-        sink: &mut dyn RecordSink,
-    ) -> Result<Option<Stop>, StageError> {
+    /// Decisions inside a step that had fewer instructions: their places were not reached.
+    fn drop_late(&mut self) {
+        let step = self.machine.step();
+        let late: Vec<_> = self.due.extract_if(.., |(at, _)| at.step < step).collect();
+        self.inside.extend(late.into_iter().map(|(_, decision)| decision));
+    }
+
+    /// At a commit, which may be one that a decision inside its step begins with.
+    fn decide_inside(&mut self) {
+        if self.inside.is_empty() {
+            return;
+        }
         use rewind_platform::state::{ST_RETURNS, ST_SYSCALL, ST_THREAD};
         let get = |offset| self.machine.state_u64(offset).unwrap_or(0);
         let here = (get(ST_THREAD), get(ST_SYSCALL), get(ST_RETURNS) as u32);
         let step = self.machine.step();
-        let mut due: Vec<Decision> = self
-            .inside
-            .extract_if(.., |decision| {
-                (decision.place.thread, decision.place.syscall, decision.place.returns) == here
-            })
-            .collect();
-        due.sort_by_key(|decision| decision.place.offset);
-        for decision in due {
-            let at = Position { step, offset: Instructions(decision.place.offset) };
-            if let Some(wanted) = target.position.filter(|wanted| wanted.step == step && *wanted < at) {
-                // The caller stops before it: the decision is still to be taken when it goes on.
-                self.inside.push(decision);
-                return Ok(Some(self.machine.run(&Until::position(wanted), sink)?));
-            }
-            match self.machine.run(&Until::position(at), sink)? {
-                Stop::Position => {
-                    let (kind, arg) = decision.action.encode();
-                    self.machine.act(kind, arg)?;
-                }
-                // The step had fewer instructions: the place was not reached.
-                Stop::Step => {
-                    return Ok((target.step.is_some_and(|s| s <= self.machine.step())).then_some(Stop::Step));
-                }
-                other => return Ok(Some(other)),
-            }
-        }
-        Ok(None)
+        let due = self.inside.extract_if(.., |decision| {
+            (decision.place.thread, decision.place.syscall, decision.place.returns) == here
+        });
+        self.due.extend(due.map(|decision| {
+            let offset = Instructions(decision.place.offset);
+            (Position { step, offset }, decision)
+        }));
+        self.due.sort_by_key(|(at, _)| *at);
     }
 
     /// Decisions of the spec whose place was not reached so far.
@@ -296,7 +317,7 @@ impl Stage {
                 (entry.thread, entry.syscall, entry.returns, entry.kind, entry.arg)
                     == (wanted.thread, wanted.syscall, wanted.returns, wanted.kind, wanted.arg)
             }),
-            _ => self.inside.contains(decision),
+            _ => self.inside.contains(decision) || self.due.iter().any(|(_, due)| due == *decision),
         });
         Ok(missed.copied().collect())
     }

@@ -112,6 +112,15 @@ pub struct Counts {
     pub user_instructions: u64,
     /// Conditional branches at CPL 3.
     pub user_branches: u64,
+    /// What `user_instructions` was when CPL last became 3.
+    pub user_entered: u64,
+}
+
+impl Counts {
+    /// Instructions retired at CPL 3 since CPL last became 3.
+    pub fn since_user(&self) -> u64 {
+        self.user_instructions - self.user_entered
+    }
 }
 
 /// An IN that waits for its value.
@@ -288,6 +297,7 @@ impl Cpu {
         self.set_rflags(state.rflags);
         self.fp = FpState::from_state(state);
         self.user = state.cs.selector & 3 == 3;
+        self.counts.user_entered = self.counts.user_instructions;
         self.pending = None;
         self.pending_in = None;
         self.abort = None;

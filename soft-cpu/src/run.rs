@@ -161,6 +161,9 @@ impl Cpu {
         if user {
             self.counts.user_instructions += ran;
             self.counts.user_branches += self.count >> 32;
+        } else if self.user {
+            // Blocks end where the privilege changes.
+            self.counts.user_entered = self.counts.user_instructions;
         }
     }
 
@@ -248,7 +251,9 @@ impl Cpu {
     fn after_instruction(&mut self, rip: u64, user: bool, trap: bool) -> Option<Exit> {
         if let Some(physical) = self.hooks.execute_watched(rip, || self.translate(rip)) {
             let (address, size, kind) = (rip, 1, Kind::Execute);
-            self.hooks.hits.push(WatchHit { rip, address, physical, size, kind, user });
+            // It is retired by now.
+            let since_user = self.counts.since_user().saturating_sub(u64::from(user));
+            self.hooks.hits.push(WatchHit { rip, address, physical, size, kind, user, since_user });
         }
         let still = !self.system_call || self.rflags & flags::TF != 0;
         if trap && still && !self.software_interrupt && !self.stack_loaded {

@@ -53,6 +53,8 @@ pub struct WatchHit {
     pub kind: Kind,
     /// At CPL 3.
     pub user: bool,
+    /// Instructions retired at CPL 3 since CPL last became 3, before the one that did it.
+    pub since_user: u64,
 }
 
 /// One access of the stream.
@@ -223,6 +225,8 @@ impl Cpu {
                 size,
                 kind,
                 user: self.user,
+                // An instruction that runs alone begins with the counts settled.
+                since_user: self.counts.since_user(),
             });
         }
         if self.hooks.stream {

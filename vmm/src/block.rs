@@ -29,8 +29,8 @@ pub trait BlockImage: Send {
 
 /// What came of a request.
 pub(crate) enum Served {
-    /// Done (a guest that asked for something impossible was told so).
-    Done,
+    /// Done (a guest that asked for something impossible was told so), with the memory it filled.
+    Done(Vec<(Gpa, u64)>),
     /// The host could not read this image.
     Unreadable {
         /// Which.
@@ -59,7 +59,7 @@ pub(crate) fn serve(
     if request.segments as usize > BLOCK_SEGMENTS {
         return Err(bad("it has too many segments"));
     }
-    let mut served = Served::Done;
+    let mut served = Served::Done(Vec::new());
     let status = match images.get_mut(request.image as usize) {
         None => BLOCK_ABSENT,
         Some(image) => match request.op {
@@ -68,7 +68,11 @@ pub(crate) fn serve(
                 BLOCK_OK
             }
             BLOCK_READ => match read(memory, &mut **image, &request) {
-                Ok(()) => BLOCK_OK,
+                Ok(()) => {
+                    let filled = &request.segment[..request.segments as usize];
+                    served = Served::Done(filled.iter().map(|s| (Gpa(s.gpa), s.len)).collect());
+                    BLOCK_OK
+                }
                 Err(ReadError::OutOfImage) => BLOCK_EIO,
                 Err(ReadError::Guest(what)) => return Err(bad(what)),
                 Err(ReadError::Host(source)) => {

@@ -113,6 +113,11 @@ pub struct WatchHit {
     pub access: Access,
     /// Done in user mode.
     pub user: bool,
+    /// User instructions retired since user mode was last entered, before the one that did it: with the step, the
+    /// position of the access. For a kernel access: those of the step whose kernel work it belongs to.
+    pub since_user: Instructions,
+    /// Not the CPU but the image's block port wrote it (`rip` and `address` are 0).
+    pub device: bool,
 }
 
 /// Why [`Engine::run`] returned.
@@ -209,6 +214,8 @@ pub struct Counters {
     pub user_instructions: Instructions,
     /// Retired user-mode conditional branches, where the engine counts them.
     pub user_branches: Branches,
+    /// User-mode instructions retired since user mode was last entered; `None` where the engine does not count.
+    pub since_user: Option<Instructions>,
 }
 
 /// One vCPU over a [`crate::memory::GuestMemory`].

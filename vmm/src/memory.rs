@@ -129,6 +129,18 @@ unsafe impl Send for GuestMemory {}
 // SAFETY: as above.
 unsafe impl Sync for GuestMemory {}
 
+/// Index in RAM order of the page that holds `address` in a machine with `ram_len` bytes of RAM; `None` outside.
+pub fn page_index(ram_len: u64, address: Gpa) -> Option<u64> {
+    let low = ram_len.min(layout::LOW_RAM_LIMIT);
+    if address.0 < low {
+        Some(address.0 / PAGE)
+    } else if address.0 >= layout::HIGH_RAM_BASE && address.0 - layout::HIGH_RAM_BASE < ram_len - low {
+        Some((address.0 - layout::HIGH_RAM_BASE + low) / PAGE)
+    } else {
+        None
+    }
+}
+
 impl GuestMemory {
     /// `bytes` of zeroed RAM and a zeroed control slot. Host memory is only used for pages touched.
     pub fn new(bytes: u64) -> Result<Self, MemoryError> {
@@ -195,15 +207,7 @@ impl GuestMemory {
 
     /// Index in RAM order of the page that holds `address`; `None` outside RAM.
     pub fn page_of(&self, address: Gpa) -> Option<u64> {
-        let low = self.ram_len.min(layout::LOW_RAM_LIMIT);
-        if address.0 < low {
-            Some(address.0 / PAGE)
-        } else if address.0 >= layout::HIGH_RAM_BASE && address.0 - layout::HIGH_RAM_BASE < self.ram_len - low
-        {
-            Some((address.0 - layout::HIGH_RAM_BASE + low) / PAGE)
-        } else {
-            None
-        }
+        page_index(self.ram_len, address)
     }
 
     /// Guest-physical address of a page by its index in RAM order.

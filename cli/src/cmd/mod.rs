@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 use clap::Subcommand;
 
+mod blame;
 mod check;
 mod diff;
 mod doctor;
@@ -32,6 +33,8 @@ pub(crate) enum Command {
     Run(run::Args),
     /// Find the thread schedule that breaks a command, and say why
     Check(check::Args),
+    /// Who wrote a value last, or everybody who read or wrote it
+    Blame(blame::Args),
     /// Run a recorded run again and compare every event
     Replay(replay::Args),
     /// Show where two runs first differ
@@ -68,6 +71,7 @@ pub(crate) fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Doctor(args) => doctor::run(args),
         Command::Run(args) => run::run(args),
         Command::Check(args) => check::run(args),
+        Command::Blame(args) => blame::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Diff(args) => diff::run(args),
         Command::Fork(args) => fork::run(args),

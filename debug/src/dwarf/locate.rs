@@ -13,8 +13,8 @@ pub trait Machine {
     fn read(&self, address: u64, out: &mut [u8]) -> bool;
     /// Canonical frame address of the frame.
     fn frame_address(&self) -> Option<u64>;
-    /// Address of offset `offset` in the module's thread-local block.
-    fn thread_local(&self, offset: u64) -> Option<u64>;
+    /// Address of offset `offset` in the thread-local block of the module that runs at `bias`.
+    fn thread_local(&self, bias: u64, offset: u64) -> Option<u64>;
 }
 
 /// One piece of a value.
@@ -141,7 +141,7 @@ impl Dwarf {
                     evaluation.resume_with_frame_base(base).map_err(damaged)?
                 }
                 EvaluationResult::RequiresTls(offset) => {
-                    let at = machine.thread_local(offset).ok_or(LocateError::ThreadLocal)?;
+                    let at = machine.thread_local(bias, offset).ok_or(LocateError::ThreadLocal)?;
                     evaluation.resume_with_tls(at).map_err(damaged)?
                 }
                 EvaluationResult::RequiresCallFrameCfa => {

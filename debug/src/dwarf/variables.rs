@@ -187,6 +187,47 @@ impl Dwarf {
         }
     }
 
+    /// Every named variable: told its name, the function it is in, and whether it has a fixed address.
+    pub fn each_variable(&self, each: &mut dyn FnMut(&str, Option<&str>, bool)) {
+        for unit in 0..self.units.len() {
+            if let Some(root) = self.root(unit) {
+                self.walk(root, None, each, 0);
+            }
+        }
+    }
+
+    fn walk(
+        &self,
+        parent: Entry,
+        function: Option<&str>,
+        each: &mut dyn FnMut(&str, Option<&str>, bool),
+        depth: usize,
+    ) {
+        if depth > 32 {
+            return;
+        }
+        for (child, die) in self.children(parent) {
+            match die.tag() {
+                gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter => {
+                    if let Some(name) = self.name(child) {
+                        each(&name, function, self.is_static(child));
+                    }
+                }
+                gimli::DW_TAG_subprogram => {
+                    let name = self.name(child);
+                    self.walk(child, name.as_deref(), each, depth + 1);
+                }
+                gimli::DW_TAG_namespace
+                | gimli::DW_TAG_module
+                | gimli::DW_TAG_lexical_block
+                | gimli::DW_TAG_inlined_subroutine
+                | gimli::DW_TAG_structure_type
+                | gimli::DW_TAG_class_type => self.walk(child, function, each, depth + 1),
+                _ => {}
+            }
+        }
+    }
+
     /// Has it a fixed address (or is it thread-local), rather than a place in a frame?
     fn is_static(&self, entry: Entry) -> bool {
         let Some((unit, AttributeValue::Exprloc(expression))) = self.attribute(entry, gimli::DW_AT_location)

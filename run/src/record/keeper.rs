@@ -76,7 +76,10 @@ impl Worker {
         for (page, content) in snapshot.pages.iter().zip(content) {
             let hash = PageHash::of(content);
             if self.was(*page) == hash {
-                continue; // Written, but with what was there.
+                // Written, but with what was there. It is listed all the same: whoever looks for the last write
+                // skips windows in which a page was not written at all.
+                pages.push(PageAt { page: *page, hash });
+                continue;
             }
             self.store.put_named(hash, content)?;
             self.known.insert(*page, hash);

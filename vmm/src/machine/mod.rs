@@ -20,7 +20,7 @@ use crate::{
     block::BlockImage,
     boot::{self, KernelFiles},
     cpu_model::{CpuModel, REWIND_V2},
-    engine::{self, CpuState, Engine, EngineKind},
+    engine::{self, CpuState, Engine, EngineKind, Watch},
     memory::{GuestMemory, PageSet},
     ring::Ring,
 };
@@ -106,6 +106,8 @@ pub struct Machine {
     images: Vec<Box<dyn BlockImage>>,
     job: Option<(Vec<u8>, RunParameters)>,
     ring: Ring,
+    /// As given to [`Machine::watch`].
+    watches: Vec<Watch>,
     trace_level: u32,
     no_progress: Option<Instructions>,
     /// Guest-physical address of the state page, once published.
@@ -166,6 +168,7 @@ impl Machine {
             images: Vec::new(),
             job: None,
             ring: Ring::default(),
+            watches: Vec::new(),
             trace_level: 0,
             no_progress: None,
             state_page: None,
@@ -196,6 +199,14 @@ impl Machine {
     /// ([`Machine::interrupter`]).
     pub fn set_no_progress_limit(&mut self, limit: Option<Instructions>) {
         self.no_progress = limit;
+    }
+
+    /// Replaces the set of watches. Unlike the engine's own, physical ones also see what the image's block port
+    /// fills ([`engine::WatchHit::device`]).
+    pub fn watch(&mut self, watches: &[Watch]) -> Result<(), MachineError> {
+        self.engine.watch(watches)?;
+        self.watches = watches.to_vec();
+        Ok(())
     }
 
     /// Guest memory.
@@ -245,6 +256,8 @@ impl Machine {
     }
 
     /// At the commit of a step, with none of its user instructions run: a place every run of the spec has.
+    /// (After a stop at a watch or a breakpoint it may also be inside the kernel's work at the end of a step
+    /// without user instructions.)
     pub fn at_commit(&self) -> bool {
         self.place == Place::Counted(Instructions(0))
     }

@@ -3,7 +3,11 @@
 use rewind_platform::{PLATFORM_VERSION, port};
 
 use super::{EndReason, GuestFault, Machine, MachineError, RecordSink};
-use crate::block::{self, Served};
+use crate::{
+    address::{Gpa, Gva},
+    block::{self, Served},
+    engine::{Access, WatchHit, WatchRange},
+};
 
 /// Console text kept for the message of a panic.
 const CONSOLE_KEPT: usize = 8 << 10;
@@ -22,6 +26,8 @@ pub(super) enum Effect {
     Job,
     /// The end.
     End(EndReason),
+    /// Watched memory was filled from an image.
+    Watch(Vec<WatchHit>),
 }
 
 fn fault(port: u16, what: impl Into<String>) -> GuestFault {
@@ -63,7 +69,7 @@ impl Machine {
             port::STOP => Ok(Effect::Stop),
             port::RING | port::DEVICE => Ok(Effect::Continue),
             port::BLOCK => match block::serve(&self.memory, &mut self.images, value) {
-                Ok(Served::Done) => Ok(Effect::Continue),
+                Ok(Served::Done(filled)) => Ok(self.filled(&filled)),
                 Ok(Served::Unreadable { image, source }) => {
                     return Err(MachineError::Image { image, source });
                 }
@@ -84,6 +90,31 @@ impl Machine {
             _ if PLATFORM_PORTS.contains(&port) => Err(fault(port, format!("a read of {size} bytes"))),
             _ => Ok(u32::MAX),
         }
+    }
+
+    /// The watches that the pieces of memory just filled from an image hit.
+    fn filled(&mut self, filled: &[(Gpa, u64)]) -> Effect {
+        let mut hits = Vec::new();
+        for watch in self.watches.iter().filter(|watch| watch.write) {
+            let WatchRange::Physical(at) = watch.range else { continue };
+            for (start, len) in filled {
+                let first = start.0.max(at.0);
+                let end = start.0.saturating_add(*len).min(at.0.saturating_add(watch.len));
+                if first < end {
+                    hits.push(WatchHit {
+                        rip: Gva(0),
+                        address: Gva(0),
+                        physical: Gpa(first),
+                        size: u16::try_from(end - first).unwrap_or(u16::MAX),
+                        access: Access::Write,
+                        user: false,
+                        since_user: self.engine.counters().since_user.unwrap_or_default(),
+                        device: true,
+                    });
+                }
+            }
+        }
+        if hits.is_empty() { Effect::Continue } else { Effect::Watch(hits) }
     }
 
     fn keep_console(&mut self, text: &[u8]) {

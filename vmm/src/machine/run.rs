@@ -115,8 +115,14 @@ impl Machine {
                 self.place = Place::Running;
                 Ok(None)
             }
-            Exit::Watch(hits) => Ok(Some(Stop::Watch(hits))),
-            Exit::Breakpoint(at) => Ok(Some(Stop::Breakpoint(at))),
+            Exit::Watch(hits) => {
+                self.count_here(&after);
+                Ok(Some(Stop::Watch(hits)))
+            }
+            Exit::Breakpoint(at) => {
+                self.count_here(&after);
+                Ok(Some(Stop::Breakpoint(at)))
+            }
             Exit::Interrupted => Ok(Some(Stop::Interrupted)),
             Exit::TripleFault => Ok(Some(Stop::Fault(GuestFault::TripleFault))),
             Exit::Halt => Ok(Some(Stop::Fault(GuestFault::Halt))),
@@ -133,6 +139,7 @@ impl Machine {
         match effect {
             Effect::Continue => None,
             Effect::End(reason) => Some(Stop::End(reason)),
+            Effect::Watch(hits) => Some(Stop::Watch(hits)),
             Effect::Job => {
                 self.waiting_for_job = true;
                 Some(Stop::Job)
@@ -149,6 +156,13 @@ impl Machine {
                     _ => Some(Stop::Decision),
                 }
             }
+        }
+    }
+
+    /// Stopped anywhere: the place is known all the same where the engine counts.
+    fn count_here(&mut self, counters: &Counters) {
+        if let (Place::Running, Some(since)) = (self.place, counters.since_user) {
+            self.place = Place::Counted(since);
         }
     }
 

@@ -66,6 +66,8 @@ fn hit(h: &soft_cpu::WatchHit) -> WatchHit {
             soft_cpu::Kind::Execute => Access::Execute,
         },
         user: h.user,
+        since_user: Instructions(h.since_user),
+        device: false,
     }
 }
 
@@ -185,6 +187,7 @@ impl Engine for SoftEngine {
             instructions: Instructions(counts.instructions),
             user_instructions: Instructions(counts.user_instructions),
             user_branches: Branches(counts.user_branches),
+            since_user: Some(Instructions(counts.since_user())),
         }
     }
 }

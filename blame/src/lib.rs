@@ -1,0 +1,21 @@
+//! Who wrote a value, and who read it: watches over windows of a recorded run, searched backward.
+//!
+//! The history of a byte of a process is the history of the page frames it has lived in: it is watched by its
+//! physical address, so that writes of the kernel and of other processes that share the page are seen, and followed
+//! from a frame to the one it was copied from (copy on write).
+
+pub mod access;
+mod current;
+pub mod error;
+pub mod file;
+pub mod follow;
+pub mod gather;
+mod kernel_copy;
+pub mod names;
+pub mod piece;
+pub mod report;
+pub mod scope;
+pub mod search;
+pub mod slice;
+pub mod target;
+pub mod text;

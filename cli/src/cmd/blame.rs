@@ -1,0 +1,127 @@
+//! `rewind blame`.
+
+use std::{process::ExitCode, time::Instant};
+
+use anyhow::Result;
+use blame::{
+    file, follow,
+    report::{self, Report},
+    scope::Symbols,
+    search,
+    target::{self, Choice},
+    text,
+};
+use indicatif::{ProgressBar, ProgressStyle};
+use run::seek::Timeline;
+use vmm::EngineKind;
+
+use crate::{context, look::RunFiles, output, place};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The run
+    run: String,
+    /// The position from which to look back: a step (3291), a step and instructions (3291+120), @job, @crash or @end
+    #[arg(long, value_name = "P")]
+    at: String,
+    /// A variable, p->next->count, *p, a[3].x, *(int *)0x7f00@4, or @ADDRESS,SIZE
+    #[arg(value_name = "EXPR", required_unless_present = "file")]
+    expr: Option<String>,
+    /// A file instead: all of it, the byte at an offset (PATH:120) or a line (PATH:L7)
+    #[arg(long, value_name = "PATH[:OFFSET|:LINE]", conflicts_with_all = ["expr", "pid", "tid"])]
+    file: Option<String>,
+    /// Every access, back to where the bytes come from
+    #[arg(long)]
+    reads: bool,
+    /// The process to look in
+    #[arg(long, value_name = "N")]
+    pid: Option<u32>,
+    /// The thread to look in
+    #[arg(long, value_name = "N")]
+    tid: Option<u32>,
+    /// With --reads: the latest N accesses
+    #[arg(long, value_name = "N")]
+    limit: Option<usize>,
+    /// Where the written value came from, step by step, until it leaves the program
+    #[arg(long)]
+    follow: bool,
+    /// One JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Machines that search at the same time.
+const MACHINES: usize = 2;
+
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    let began = Instant::now();
+    let home = context::home()?;
+    let interrupted = context::interrupted()?;
+    // Only the software CPU sees every access; it replays what any engine recorded.
+    let open = || context::timeline(&home, &args.run, Some(EngineKind::Soft));
+    let mut timelines = vec![open()?];
+    let at = place::parse(&args.at, &timelines[0])?;
+    let mut symbols = symbols(&timelines[0])?;
+    let choice = Choice { pid: args.pid, tid: args.tid };
+    let target = match (&args.file, &args.expr) {
+        (Some(file), _) => {
+            let (path, spot) = file::parse(file);
+            file::resolve(&mut timelines[0], at, path, spot)?
+        }
+        (None, expr) => {
+            let expr = expr.as_deref().unwrap_or_default();
+            target::resolve(&mut timelines[0], &mut symbols, at, expr, choice)?
+        }
+    };
+    while timelines.len() < MACHINES && timelines[0].windows(at).len() > timelines.len() {
+        timelines.push(open()?);
+    }
+    let bar = bar();
+    let progress = |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    };
+    let options = search::Options {
+        all: args.reads,
+        reads: args.reads,
+        limit: args.limit,
+        interrupted: &interrupted,
+        progress: &progress,
+    };
+    let found =
+        search::search(&mut timelines, &target.pieces, &target.origins, target.root, target.len, at, options);
+    bar.finish_and_clear();
+    let found = found?;
+    let mut report = report::report(&mut timelines[0], &mut symbols, &target, &found)?;
+    if args.follow {
+        report.follow = follow::follow(&mut timelines, &mut symbols, &target, &found, options)?;
+    }
+    show(&report, args.json, began)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(report: &Report, json: bool, began: Instant) -> Result<()> {
+    if json {
+        return output::json(&serde_json::to_value(report)?);
+    }
+    let took = format!("{:.1} s", began.elapsed().as_secs_f64());
+    for line in text::report(report, &took).lines() {
+        output::line(output::printable(line))?;
+    }
+    Ok(())
+}
+
+fn bar() -> ProgressBar {
+    let bar = ProgressBar::new(0);
+    if let Ok(style) = ProgressStyle::with_template("searching back {bar:30} {pos}/{len} windows {elapsed}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Debug information and sources of what ran.
+fn symbols(timeline: &Timeline<'_>) -> Result<Symbols> {
+    let files = RunFiles::of(timeline)?;
+    let sources = files.clone();
+    Ok(Symbols::new(files.files()).with_source(move |path| sources.source(path)))
+}
