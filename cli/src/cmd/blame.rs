@@ -1,6 +1,6 @@
 //! `rewind blame`.
 
-use std::{process::ExitCode, time::Instant};
+use std::process::ExitCode;
 
 use anyhow::Result;
 use blame::{
@@ -12,7 +12,7 @@ use blame::{
     text,
 };
 use indicatif::{ProgressBar, ProgressStyle};
-use run::seek::Timeline;
+use run::{clock::Wall, seek::Timeline};
 use vmm::EngineKind;
 
 use crate::{context, look::RunFiles, output, place};
@@ -54,7 +54,7 @@ pub(crate) struct Args {
 const MACHINES: usize = 2;
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    let began = Instant::now();
+    let began = Wall::now();
     let home = context::home()?;
     let interrupted = context::interrupted()?;
     // Only the software CPU sees every access; it replays what any engine recorded.
@@ -100,7 +100,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn show(report: &Report, json: bool, began: Instant) -> Result<()> {
+fn show(report: &Report, json: bool, began: Wall) -> Result<()> {
     if json {
         return output::json(&serde_json::to_value(report)?);
     }
