@@ -14,7 +14,7 @@ use kvm_bindings::{
 use kvm_ioctls::{Cap, Kvm, VcpuExit, VcpuFd, VmFd};
 
 use crate::{
-    address::{Gpa, Gva},
+    address::{Gpa, Gva, Instructions},
     cpu_model::CpuModel,
     engine::{
         Access, Budget, Capabilities, Counters, CpuState, Engine, EngineError, EngineKind, Exit, Watch,
@@ -228,6 +228,9 @@ impl KvmEngine {
                 size: len.into(),
                 access: Access::Write,
                 user,
+                // Not counted here: the place of a hit is found by stepping.
+                since_user: Instructions(0),
+                device: false,
             }
         };
         Ok(written.into_iter().map(hit).collect())
