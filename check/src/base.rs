@@ -1,29 +1,29 @@
 //! The base: a machine at the last step at which the job is still alone, from which every schedule starts.
 
-use std::sync::Arc;
-
-use rewind_platform::{
-    control::THREAD_ROOT,
-    state::{ST_RETURNS, ST_SYSCALL, ST_TID},
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
 };
+
+use rewind_platform::state::{ST_QUANTUM, ST_RETURNS, ST_SYSCALL};
 use run::outcome::End;
 use vmm::{
-    address::{Instructions, Step},
+    address::{Instructions, Step, VirtualNs},
     machine::{EndReason, Machine, MachineError, MachineState, Stop, Until},
     memory::{GuestMemory, PageSet},
 };
 
 use crate::{
     decision::{Action, Decision, Place},
-    facts::{Facts, Point, ThreadFacts},
-    observe::Observer,
+    observe::{Fork, Observer},
     trial::Trial,
 };
 
-/// Scheduling points gathered at most; a longer program is perturbed in its first part only.
-pub const MOST_POINTS: usize = 500_000;
 /// Instructions without a step after which a schedule counts as hung (some tens of seconds of computing).
 const NO_PROGRESS: Instructions = Instructions(20_000_000_000);
+
+/// Steps between two looks at the virtual clock, where there is a time limit.
+const TIME_CHECK: u64 = 4096;
 
 /// Why the base could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -57,52 +57,110 @@ pub struct Base {
     pub pages: PageSet,
     /// The base step.
     pub step: Step,
-    /// Steps after which a schedule is cut off as hung.
+    /// Steps after which a schedule without stalls is cut off as hung.
     pub limit: Step,
-    /// Threads and points of schedule 0.
-    pub facts: Facts,
+    /// Virtual time at which a schedule is cut off, if asked for.
+    pub deadline: Option<VirtualNs>,
+    /// Virtual nanoseconds of a step.
+    pub quantum: u64,
+    /// Threads of the job created before the base.
+    pub(crate) threads: Vec<Fork>,
     /// Schedule 0.
     pub reference: Trial,
 }
 
+/// Steps looked through for the first place at which two threads can run.
+const MOST_SEARCHED: u64 = 300_000;
+
 impl Base {
-    /// Runs schedule 0 twice: once to find where the job first has two threads, once to gather its points.
-    pub fn new(make: &mut MakeMachine<'_>) -> Result<Base, BaseError> {
+    /// Runs schedule 0 and captures the machine just before a second thread of the job can run: nothing a schedule
+    /// decides comes earlier. `timeout` is virtual time from the start of the job.
+    pub fn new(make: &mut MakeMachine<'_>, timeout: Option<u64>) -> Result<Base, BaseError> {
         let mut machine = make()?;
         machine.set_no_progress_limit(Some(NO_PROGRESS));
         let mut observer = Observer::new(false);
-        let stop = run_to_end(&mut machine, None, &mut observer)?;
+        let stop = machine.run(&Until::END, &mut observer)?;
         if let Some(why) = observer.not_started.take() {
             return Err(BaseError::NotStarted(why));
         }
         let started = observer.started.ok_or_else(|| BaseError::NotStarted(format!("{stop:?}")))?;
+        let started_at = observer.started_at;
         let end_step = machine.step();
-        let first_fork = observer.forks.iter().find(|fork| fork.parent != 0).map(|fork| fork.step);
-        let base_step = Step(first_fork.unwrap_or(started + 1).max(started + 1));
+        let end_time = machine.now();
         let forks = observer.forks.clone();
-        let outcome = (stop, observer);
+        let mut reference = trial(stop, observer, end_step, &[])?;
         drop(machine);
 
         let mut machine = make()?;
+        let first_fork = forks.iter().find(|fork| fork.parent != 0).map(|fork| fork.step);
+        let mut base_step = Step(first_fork.unwrap_or(started).max(started + 1));
+        machine.run(&Until::step(base_step), &mut ())?;
+        if first_fork.is_some() {
+            let contended = first_contended(&mut machine, end_step)?;
+            if contended.0 > base_step.0 + 1 {
+                base_step = Step(contended.0 - 1);
+                drop(machine);
+                machine = make()?;
+                machine.run(&Until::step(base_step), &mut ())?;
+            } else if machine.step() > base_step {
+                drop(machine);
+                machine = make()?;
+                machine.run(&Until::step(base_step), &mut ())?;
+            }
+        }
         let mut pages = PageSet::new(machine.memory().pages());
-        machine.run(&Until::step(base_step), &mut Observer::new(false))?;
         let state = machine.capture()?;
         let memory = copy_memory(machine.memory(), &mut pages)?;
-        let mut facts = gather(&mut machine, &forks)?;
-        let reference = trial(outcome.0, outcome.1, end_step, &[])?;
-        facts.points.retain(|point| point.place.thread != 0);
-        let limit = Step(end_step.0.saturating_mul(20).saturating_add(200_000));
-        Ok(Base { state, memory, pages, step: base_step, limit, facts, reference })
+        let span = end_step.0.saturating_sub(base_step.0);
+        let limit = Step(base_step.0.saturating_add(span.saturating_mul(20)).saturating_add(200_000));
+        let deadline = timeout.map(|ns| VirtualNs(started_at.saturating_add(ns)));
+        if deadline.is_some_and(|deadline| end_time > deadline) {
+            reference.ending = End::TimedOut;
+        }
+        let quantum = machine.state_u64(ST_QUANTUM).unwrap_or(1).max(1);
+        let threads = forks.into_iter().filter(|fork| fork.step < base_step.0).collect();
+        Ok(Base { state, memory, pages, step: base_step, limit, deadline, quantum, threads, reference })
     }
 }
 
-/// Runs to the end or the limit; stop decisions are left to the caller.
-fn run_to_end(
-    machine: &mut Machine,
-    limit: Option<Step>,
-    observer: &mut Observer,
-) -> Result<Stop, BaseError> {
-    Ok(machine.run(&Until { step: limit, position: None }, observer)?)
+/// Steps on to the first commit at which another thread of the job could have run instead; the end if there is none.
+fn first_contended(machine: &mut Machine, end: Step) -> Result<Step, BaseError> {
+    let from = machine.step().0;
+    while machine.step() < end && machine.step().0 - from < MOST_SEARCHED {
+        if others_can_run(machine) {
+            return Ok(machine.step());
+        }
+        let next = Step(machine.step().0 + 1);
+        match machine.run(&Until::step(next), &mut ())? {
+            Stop::Step => {}
+            _ => return Ok(Step(from)),
+        }
+    }
+    Ok(Step(from))
+}
+
+/// Could another thread of the job run, now or without the one that committed this step doing something? All do but
+/// those that wait for a process to end: a thread asleep in the kernel may be woken by a timer or a device.
+pub(crate) fn others_can_run(machine: &mut Machine) -> bool {
+    /// wait4 and waitid (arch/x86/entry/syscalls/syscall_64.tbl).
+    const WAITS: [u64; 2] = [61, 247];
+    /// TASK_INTERRUPTIBLE and TASK_DEAD (include/linux/sched.h).
+    const ASLEEP: u32 = 1;
+    const DEAD: u32 = 0x80;
+    let name = machine.thread();
+    let Ok(cpu) = machine.cpu() else { return true };
+    let Some(kernel) = debug::look::kernel(machine) else { return true };
+    let Ok(threads) = debug::process::threads(&kernel) else { return true };
+    threads.iter().any(|thread| {
+        let waits = || {
+            let registers = thread.registers(&kernel, &cpu);
+            registers.is_ok_and(|registers| WAITS.contains(&registers.orig_rax))
+        };
+        thread.name != 0
+            && thread.name != name
+            && thread.state & DEAD == 0
+            && !(thread.state & ASLEEP != 0 && waits())
+    })
 }
 
 fn copy_memory(from: &GuestMemory, pages: &mut PageSet) -> Result<Arc<GuestMemory>, MachineError> {
@@ -117,46 +175,6 @@ fn copy_memory(from: &GuestMemory, pages: &mut PageSet) -> Result<Arc<GuestMemor
         }
     }
     Ok(Arc::new(to))
-}
-
-/// Steps through schedule 0 and notes every commit of the job's threads.
-fn gather(machine: &mut Machine, forks: &[crate::observe::Fork]) -> Result<Facts, BaseError> {
-    let mut facts = Facts::default();
-    let mut observer = Observer::new(false);
-    loop {
-        let next = Step(machine.step().0 + 1);
-        match machine.run(&Until::step(next), &mut observer)? {
-            Stop::Step => {}
-            Stop::End(_) | Stop::Fault(_) => break,
-            other => return Err(BaseError::Stop(format!("{other:?}"))),
-        }
-        let thread = machine.thread();
-        let get = |offset| machine.state_u64(offset).unwrap_or(0);
-        let returns = get(ST_RETURNS) as u32;
-        if thread == 0 {
-            continue;
-        }
-        // The commit that stopped has been counted: its own number is one less than the count.
-        let place = Place { thread, syscall: get(ST_SYSCALL), returns, offset: 0 };
-        facts.points.push(Point { step: machine.step().0, place });
-        match facts.threads.iter_mut().find(|known| known.name == thread) {
-            Some(known) => known.points += 1,
-            None => {
-                let tid = (get(ST_TID) & 0xffff_ffff) as u32;
-                let fork = forks.iter().find(|fork| fork.child == thread);
-                let (parent, nth) = fork.map_or((0, 0), |fork| (fork.parent, fork.nth));
-                let pid = fork.map_or(tid, |fork| fork.pid);
-                facts.threads.push(ThreadFacts { name: thread, parent, nth, tid, pid, points: 1 });
-            }
-        }
-        if facts.points.len() >= MOST_POINTS {
-            break;
-        }
-    }
-    if !facts.threads.iter().any(|thread| thread.name == THREAD_ROOT) && facts.threads.is_empty() {
-        return Err(BaseError::NotStarted("no thread of the job made a step".into()));
-    }
-    Ok(facts)
 }
 
 /// Boils a finished run down.
@@ -193,6 +211,7 @@ pub(crate) fn trial(
         outputs: observer.outputs,
         failed: observer.failed,
         coverage: observer.coverage,
+        starved: false,
         crashes: observer.crashes,
         waiters: observer.waiters,
         applied: applied.to_vec(),
@@ -246,43 +265,78 @@ impl Worker {
 }
 
 impl Worker {
-    fn run_schedule(&mut self, decisions: &[Decision], deeds: bool) -> Result<Trial, BaseError> {
+    /// The base it starts from.
+    pub fn base(&self) -> &Base {
+        &self.base
+    }
+
+    /// Back to the base, with these decisions handed over.
+    pub(crate) fn begin(&mut self, decisions: &[Decision]) -> Result<(), BaseError> {
         self.reset()?;
         self.machine.set_no_progress_limit(Some(NO_PROGRESS));
         let mut entries = Vec::with_capacity(decisions.len());
+        let mut stops = BTreeSet::new();
         for decision in decisions {
-            let entry = decision.entry();
             // Several decisions inside one step need one stop.
-            if decision.place.offset == 0 || !entries.contains(&entry) {
-                entries.push(entry);
+            if decision.place.offset == 0 || stops.insert(Place { offset: 1, ..decision.place }) {
+                entries.push(decision.entry());
             }
         }
-        self.machine.set_decisions(&entries)?;
+        Ok(self.machine.set_decisions(&entries)?)
+    }
+
+    /// Runs on to the end or the limits.
+    fn run_out(
+        &mut self,
+        decisions: &[Decision],
+        applied: &mut [Option<u64>],
+        observer: &mut Observer,
+    ) -> Result<Stop, BaseError> {
+        // Every stall may be spent spinning, a step a quantum.
+        let stalled: u64 = decisions.iter().map(|decision| decision.action.delay()).sum();
+        let limit = Step(self.base.limit.0.saturating_add(stalled / self.base.quantum));
+        loop {
+            let mut until = limit;
+            if self.base.deadline.is_some() {
+                until = until.min(Step(self.machine.step().0 + TIME_CHECK));
+            }
+            let stop = match self.machine.run(&Until::step(until), observer)? {
+                Stop::Decision => self.act_inside(decisions, applied, observer)?,
+                Stop::Step if self.machine.step() < limit && !self.past_deadline() => None,
+                // The idle clock jumped over the limit.
+                Stop::End(_) if self.past_deadline() => Some(Stop::Step),
+                stop => Some(stop),
+            };
+            if let Some(stop) = stop {
+                return Ok(stop);
+            }
+        }
+    }
+
+    fn past_deadline(&self) -> bool {
+        self.base.deadline.is_some_and(|deadline| self.machine.now() > deadline)
+    }
+
+    fn run_schedule(&mut self, decisions: &[Decision], deeds: bool) -> Result<Trial, BaseError> {
+        self.begin(decisions)?;
         let mut observer = Observer::new(deeds);
         let mut applied: Vec<Option<u64>> = vec![None; decisions.len()];
-        let until = Until::step(self.base.limit);
-        let stop = loop {
-            let stop = self.machine.run(&until, &mut observer)?;
-            if stop != Stop::Decision {
-                break stop;
-            }
-            if let Some(stop) = self.act_inside(decisions, &mut applied, &mut observer)? {
-                break stop;
-            }
-        };
+        let stop = self.run_out(decisions, &mut applied, &mut observer)?;
+        let found: BTreeMap<_, u64> =
+            observer.applied.iter().map(|a| ((a.thread, a.syscall, a.returns, a.kind), a.step)).collect();
         for (decision, at) in decisions.iter().zip(&mut applied) {
             let place = decision.place;
-            let (kind, _) = decision.action.encode();
-            let found = observer.applied.iter().find(|applied| {
-                place.offset == 0
-                    && (applied.thread, applied.syscall, applied.returns, applied.kind)
-                        == (place.thread, place.syscall, u64::from(place.returns), kind)
-            });
-            if let Some(found) = found {
-                *at = Some(found.step);
+            if place.offset == 0 {
+                let (kind, _) = decision.action.encode();
+                let key = (place.thread, place.syscall, u64::from(place.returns), kind);
+                *at = found.get(&key).copied();
             }
         }
-        trial(stop, observer, self.machine.step(), &applied)
+        let ranked = decisions.iter().zip(&applied).any(|(d, at)| at.is_some() && d.action.is_rank());
+        let mut trial = trial(stop, observer, self.machine.step(), &applied)?;
+        // A thread that spins for one of lower rank never gets anywhere: that is the schedule's fault.
+        trial.starved = ranked && trial.ending == End::TimedOut && !self.past_deadline();
+        Ok(trial)
     }
 
     /// At the commit a stop decision named: goes on by instructions and acts. A `Some` ends the run.
@@ -333,13 +387,9 @@ impl Worker {
     /// From the base under `decisions` (none with an offset acts) to the commit at `place`; false if it is never
     /// reached.
     pub(crate) fn stop_at(&mut self, decisions: &[Decision], place: &Place) -> Result<bool, BaseError> {
-        self.reset()?;
-        let mut entries: Vec<_> = decisions.iter().map(Decision::entry).collect();
-        let mut stop = *place;
-        stop.offset = 1;
-        let stop = Decision { place: stop, action: Action::Preempt };
-        entries.push(stop.entry());
-        self.machine.set_decisions(&entries)?;
+        let mut all = decisions.to_vec();
+        all.push(Decision { place: Place { offset: 1, ..*place }, action: Action::Preempt });
+        self.begin(&all)?;
         let mut observer = Observer::new(false);
         let mut applied = vec![None; decisions.len()];
         loop {
@@ -360,9 +410,7 @@ impl Worker {
 
     /// From the base under `decisions` to the commit of `step`; false if the run ends before.
     pub(crate) fn run_to(&mut self, decisions: &[Decision], step: u64) -> Result<bool, BaseError> {
-        self.reset()?;
-        let entries: Vec<_> = decisions.iter().map(Decision::entry).collect();
-        self.machine.set_decisions(&entries)?;
+        self.begin(decisions)?;
         let mut observer = Observer::new(false);
         let mut applied = vec![None; decisions.len()];
         loop {

@@ -1,10 +1,10 @@
-//! What the unperturbed run (schedule 0) taught: its threads and its scheduling points.
+//! What the learning runs taught: threads, scheduling points, accesses to shared memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::decision::Place;
 
-/// A thread of the job in the base run.
+/// A thread of the job, as the learning runs saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadFacts {
     /// Name: a hash of its place in the creation tree.
@@ -15,19 +15,25 @@ pub struct ThreadFacts {
     pub nth: u64,
     /// Thread id (display only).
     pub tid: u32,
-    /// Process id (display only).
+    /// Process id.
     pub pid: u32,
+    /// Steps committed when it was created; 0 for one that was there at the base.
+    pub born: u64,
     /// Scheduling points it has.
     pub points: u64,
 }
 
-/// One scheduling point: a commit of a thread of the job while another one could have run.
+/// One scheduling point: a commit of a thread of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// The step that was committed.
+    /// The step that was committed, in the learning run that saw it first.
     pub step: u64,
     /// Where, with offset 0.
     pub place: Place,
+    /// User instructions the thread ran before it entered the kernel again.
+    pub inside: u64,
+    /// Another thread of the job could have run instead, or might have been woken.
+    pub contended: bool,
 }
 
 /// One access to a location that two threads share, at least one of them writing.
@@ -37,20 +43,30 @@ pub struct SharedAccess {
     pub place: Place,
     /// First byte, guest-virtual.
     pub address: u64,
+    /// Address of the instruction.
+    pub rip: u64,
     /// It writes.
     pub write: bool,
 }
 
-/// Everything strategies may know.
+/// Everything strategies may know: what the unperturbed run and a few perturbed ones (learning runs) showed.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// Threads in order of first appearance.
     pub threads: Vec<ThreadFacts>,
-    /// Scheduling points in order.
+    /// Scheduling points in order, those of schedule 0 first.
     pub points: Vec<Point>,
-    /// Accesses to shared locations, in order; only gathered for the strategy that wants them.
+    /// Places no learning run saw, but a run under other decisions may have: a thread that has to wait makes more
+    /// system calls than one that has not.
+    pub beyond: Vec<Place>,
+    /// Accesses to shared locations, in order; only on an engine that sees them.
     pub accesses: Vec<SharedAccess>,
 }
+
+/// Places named beyond the last known one of each thread.
+const BEYOND: u64 = 24;
+/// Places named beyond, over all threads.
+const MOST_BEYOND: usize = 1024;
 
 impl Facts {
     /// n: threads that have a scheduling point.
@@ -58,9 +74,60 @@ impl Facts {
         self.threads.iter().filter(|thread| thread.points > 0).count() as u64
     }
 
-    /// k: scheduling points.
+    /// k: how many [`Facts::choices`] there are.
     pub fn point_count(&self) -> u64 {
-        self.points.len() as u64
+        self.choices().count() as u64
+    }
+
+    /// The places that count for the order of system calls: returns of system calls (and starts of threads) while
+    /// another thread could run. A commit after a page fault stands between the same two system calls.
+    pub fn choices(&self) -> impl Iterator<Item = Place> {
+        self.points
+            .iter()
+            .filter(|point| point.contended && point.place.returns == 0)
+            .map(|point| point.place)
+    }
+
+    /// Takes in another learning run: threads, points and accesses that were not known.
+    pub fn merge(&mut self, other: Facts) {
+        for thread in other.threads {
+            match self.threads.iter_mut().find(|known| known.name == thread.name) {
+                Some(known) => known.points = known.points.max(thread.points),
+                None => self.threads.push(thread),
+            }
+        }
+        let mut known: BTreeMap<Place, usize> =
+            self.points.iter().enumerate().map(|(i, point)| (point.place, i)).collect();
+        for point in other.points {
+            match known.get(&point.place) {
+                Some(&i) => self.points[i].contended |= point.contended,
+                None => {
+                    known.insert(point.place, self.points.len());
+                    self.points.push(point);
+                }
+            }
+        }
+        let have: BTreeSet<(Place, u64)> = self.accesses.iter().map(|a| (a.place, a.address)).collect();
+        self.accesses.extend(other.accesses.into_iter().filter(|a| !have.contains(&(a.place, a.address))));
+        self.look_beyond();
+    }
+
+    /// Names places after the last known one of each thread.
+    fn look_beyond(&mut self) {
+        let mut last: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        for point in &self.points {
+            let entry = last.entry(point.place.thread).or_insert((u64::MAX, 0));
+            *entry = (entry.0.min(point.place.syscall), entry.1.max(point.place.syscall));
+        }
+        self.beyond.clear();
+        for thread in &self.threads {
+            let Some(&(first, last)) = last.get(&thread.name) else { continue };
+            let more = BEYOND.max((last - first) / 2).min(4 * BEYOND);
+            let places =
+                (1..=more).map(|n| Place { thread: thread.name, syscall: last + n, returns: 0, offset: 0 });
+            self.beyond.extend(places);
+        }
+        self.beyond.truncate(MOST_BEYOND);
     }
 
     /// Tree path of a thread, "0" for the job's first process, "0.2" for its second clone.

@@ -4,6 +4,7 @@ pub mod base;
 pub mod decision;
 pub mod describe;
 pub mod facts;
+pub mod learn;
 pub mod narrow;
 mod observe;
 pub mod pool;

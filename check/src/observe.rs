@@ -64,6 +64,8 @@ pub(crate) struct Observer {
     pub(crate) applied: Vec<Applied>,
     pub(crate) forks: Vec<Fork>,
     pub(crate) started: Option<u64>,
+    /// Virtual time when the job started.
+    pub(crate) started_at: u64,
     pub(crate) want_deeds: bool,
     pub(crate) deeds: Vec<Deed>,
 }
@@ -196,7 +198,10 @@ impl Observer {
 
     fn report(&mut self, header: &RecordHeader, payload: &[u8]) {
         match header.flags {
-            record::REPORT_STARTED => self.started = Some(header.step),
+            record::REPORT_STARTED => {
+                self.started = Some(header.step);
+                self.started_at = header.now;
+            }
             record::REPORT_ENDED => {
                 self.status = postcard::from_bytes::<JobEnd>(payload).ok().map(|end| end.status);
             }

@@ -18,7 +18,9 @@ pub fn schedule_line(judged: &Judged, run: Option<&str>) -> String {
     } else {
         judged.trial.output_id()
     };
-    let verdict = if judged.violates.is_empty() {
+    let verdict = if judged.trial.starved {
+        "no verdict: cut off while a thread of low rank waited for its turn".to_owned()
+    } else if judged.violates.is_empty() {
         "holds".to_owned()
     } else {
         format!("violates {}", names(&judged.violates))
@@ -185,7 +187,12 @@ pub fn story(story: &Story<'_>) -> String {
     if story.judged.index == 0 {
         let _ = writeln!(text, "fails without any decision: no schedule is needed");
     } else {
-        let _ = writeln!(text, "narrowed: {kept} decision{}, from {from}", if kept == 1 { "" } else { "s" });
+        let _ = writeln!(
+            text,
+            "narrowed: {kept} decision{}, from {from} ({})",
+            if kept == 1 { "" } else { "s" },
+            story.judged.strategy
+        );
     }
     if let Some(run) = story.runs.0 {
         let _ = writeln!(text, "failing: run {run}");

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use crate::{
-    decision::Decision,
+    decision::{Action, Decision, Place},
     facts::Facts,
     narrow::narrow,
     pool::{Pool, SubjectError},
@@ -38,6 +38,8 @@ impl std::fmt::Debug for Search<'_> {
 pub struct Judged {
     /// Its number; 0 is the unperturbed run.
     pub index: u64,
+    /// The strategy that made it; empty for schedule 0.
+    pub strategy: String,
     /// Its decisions.
     pub decisions: Vec<Decision>,
     /// What it did.
@@ -71,7 +73,8 @@ impl Search<'_> {
         let mut found = Found::default();
         let mut judge = |index, decisions, trial: Trial| {
             let violates = violated(self.properties, &trial, reference);
-            let judged = Judged { index, decisions, trial, violates };
+            let strategy = if index == 0 { String::new() } else { self.strategy.name_at(index, facts) };
+            let judged = Judged { index, strategy, decisions, trial, violates };
             each(&judged);
             found.tried += 1;
             found.coverage.merge(&judged.trial.coverage);
@@ -114,24 +117,27 @@ pub fn explain(
     let reached = judged.decisions.iter().zip(&judged.trial.applied);
     let reached: Vec<Decision> =
         reached.filter(|(_, at)| at.is_some()).map(|(decision, _)| *decision).collect();
-    let wanted = &judged.violates;
+    // The same kind of failure, not just any other one met on the way.
+    let wanted = judged.violates.iter().copied().max_by_key(|property| property.weight());
     let batch = pool.jobs();
-    let narrowed = narrow(&reached, batch, |sets| {
+    let mut fail = |sets: &[Vec<Decision>]| {
         let mut answers = Vec::with_capacity(sets.len());
         pool.run::<()>(sets.to_vec(), false, |_, _, trial| {
             let violates = violated(properties, &trial, reference);
-            answers.push(wanted.iter().any(|property| violates.contains(property)));
+            answers.push(wanted.is_some_and(|wanted| violates.contains(&wanted)));
             ControlFlow::Continue(())
         })?;
         Ok::<_, SubjectError>(answers)
-    })?;
-    let failing = run_one(pool, &narrowed.decisions)?;
+    };
+    let narrowed = narrow(&reached, batch, &mut fail)?;
+    let decisions = simplify(narrowed.decisions, &mut fail)?;
+    let failing = run_one(pool, &decisions)?;
     let violates = violated(properties, &failing, reference);
-    let mut order: Vec<usize> = (0..narrowed.decisions.len()).collect();
+    let mut order: Vec<usize> = (0..decisions.len()).collect();
     order.sort_by_key(|&i| std::cmp::Reverse(failing.applied[i]));
     let mut partner = None;
     for skip in order {
-        let mut less = narrowed.decisions.clone();
+        let mut less = decisions.clone();
         let left_out = less.remove(skip);
         let trial = run_one(pool, &less)?;
         if violated(properties, &trial, reference).is_empty() {
@@ -139,7 +145,42 @@ pub fn explain(
             break;
         }
     }
-    Ok(Explained { decisions: narrowed.decisions, failing, violates, partner })
+    Ok(Explained { decisions, failing, violates, partner })
+}
+
+/// Replaces each decision by the plainest one that still fails: a preemption rather than a rank or a stall, at a
+/// commit rather than inside a step, a short stall rather than a long one.
+fn simplify<E>(
+    mut decisions: Vec<Decision>,
+    fails: &mut impl FnMut(&[Vec<Decision>]) -> Result<Vec<bool>, E>,
+) -> Result<Vec<Decision>, E> {
+    for i in 0..decisions.len() {
+        let Decision { place, action } = decisions[i];
+        let commit = Place { offset: 0, ..place };
+        let mut plainer = vec![
+            Decision { place: commit, action: Action::Preempt },
+            Decision { place, action: Action::Preempt },
+            Decision { place: commit, action },
+        ];
+        if let Action::Stall(ns) = action {
+            plainer.extend([1_000_000, 30_000_000].map(|ns| Decision { place, action: Action::Stall(ns) }));
+            plainer.retain(|other| other.action.delay() < ns);
+        }
+        plainer.retain(|other| *other != decisions[i] && !decisions.contains(other));
+        let sets: Vec<Vec<Decision>> = plainer
+            .iter()
+            .map(|other| {
+                let mut set = decisions.clone();
+                set[i] = *other;
+                set
+            })
+            .collect();
+        if let Some(set) = fails(&sets)?.iter().position(|fails| *fails) {
+            decisions.clone_from(&sets[set]);
+        }
+    }
+    decisions.sort_unstable();
+    Ok(decisions)
 }
 
 fn run_one(pool: &mut Pool, decisions: &[Decision]) -> Result<Trial, SubjectError> {

@@ -81,6 +81,8 @@ pub struct Trial {
     pub failed: Vec<FailedAssertion>,
     /// `sometimes` and `reachable` assertions.
     pub coverage: Coverage,
+    /// It was cut off, and may have been because a thread of low rank never got its turn: no verdict.
+    pub starved: bool,
     /// Fatal signals of any thread of the job, sent by the kernel or itself (not by kill from another process).
     pub crashes: Vec<Crash>,
     /// Who waited, if it stalled.

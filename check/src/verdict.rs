@@ -23,6 +23,16 @@ pub enum Property {
 pub const ALL: [Property; 4] = [Property::SameOutcome, Property::Sdk, Property::NoCrash, Property::NoHang];
 
 impl Property {
+    /// How much a violation says about what went wrong.
+    pub fn weight(self) -> u8 {
+        match self {
+            Property::SameOutcome => 0,
+            Property::NoHang => 1,
+            Property::Sdk => 2,
+            Property::NoCrash => 3,
+        }
+    }
+
     /// As the user names it.
     pub fn name(self) -> &'static str {
         match self {
@@ -52,6 +62,9 @@ impl FromStr for Property {
 
 /// Which of `properties` does `trial` violate? `reference` is schedule 0.
 pub fn violated(properties: &[Property], trial: &Trial, reference: &Trial) -> Vec<Property> {
+    if trial.starved {
+        return Vec::new();
+    }
     properties.iter().copied().filter(|property| !holds(*property, trial, reference)).collect()
 }
 

@@ -33,6 +33,7 @@ impl Subject for Simulated {
             outputs: Vec::new(),
             failed: Vec::new(),
             coverage: Coverage::default(),
+            starved: false,
             crashes: Vec::new(),
             waiters: Vec::new(),
             applied: decisions.iter().map(|d| (d.place.syscall < 15).then_some(d.place.syscall)).collect(),
@@ -42,10 +43,13 @@ impl Subject for Simulated {
 }
 
 fn facts() -> Facts {
-    let thread = |name| ThreadFacts { name, parent: 0, nth: name, tid: 0, pid: 0, points: 20 };
-    let points =
-        (0..20).flat_map(|i| [1, 2].map(|t| Point { step: i * 2 + t, place: place(t, i) })).collect();
-    Facts { threads: vec![thread(1), thread(2)], points, accesses: Vec::new() }
+    let thread = |name| ThreadFacts { name, parent: 0, nth: name, tid: 0, pid: 0, born: 0, points: 20 };
+    let points = (0..20)
+        .flat_map(|i| {
+            [1, 2].map(|t| Point { step: i * 2 + t, place: place(t, i), inside: 0, contended: true })
+        })
+        .collect();
+    Facts { threads: vec![thread(1), thread(2)], points, ..Facts::default() }
 }
 
 fn search(jobs: usize) -> (Vec<String>, Vec<Decision>, Option<Decision>) {

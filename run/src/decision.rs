@@ -52,6 +52,21 @@ impl Action {
     }
 }
 
+impl Action {
+    /// Virtual nanoseconds it takes away, at most.
+    pub fn delay(self) -> u64 {
+        match self {
+            Action::Stall(ns) | Action::LateTimer(ns) => ns,
+            Action::Preempt | Action::Rank(_) => 0,
+        }
+    }
+
+    /// Does it change a thread's rank?
+    pub fn is_rank(self) -> bool {
+        matches!(self, Action::Rank(_))
+    }
+}
+
 impl Decision {
     /// The armed entry of the decision table for a decision at a commit. For one with an instruction offset
     /// the entry is the stop at its commit, from which the monitor goes on by instructions.

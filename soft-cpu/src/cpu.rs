@@ -18,7 +18,7 @@ use crate::{
     memory::{Memory, Region},
     state::CpuState,
     tlb::Tlb,
-    watch::{Accessed, Hooks, Watch, WatchHit},
+    watch::{Accessed, Hooks, Stream, Watch, WatchHit},
 };
 
 /// One answer of CPUID.
@@ -396,10 +396,10 @@ impl Cpu {
         self.flush_tlb_all();
     }
 
-    /// Starts or stops recording every access of every instruction. Each [`Cpu::run`] appends; take them with
-    /// [`Cpu::take_accesses`]. Slow: use it for a window.
-    pub fn set_access_stream(&mut self, on: bool) {
-        self.hooks.stream = on;
+    /// Starts or stops recording accesses. Each [`Cpu::run`] appends; take them with [`Cpu::take_accesses`]. Slow:
+    /// use it for a window.
+    pub fn set_access_stream(&mut self, stream: Stream) {
+        self.hooks.stream = stream;
         self.flush_tlb_all();
     }
 

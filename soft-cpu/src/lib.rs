@@ -29,4 +29,4 @@ mod watch;
 
 pub use cpu::{Counts, Cpu, CpuidLeaf, Exit, Limits};
 pub use memory::Region;
-pub use watch::{Accessed, Kind, Watch, WatchHit, WatchRange};
+pub use watch::{Accessed, Kind, Stream, Watch, WatchHit, WatchRange};

@@ -7,7 +7,7 @@ use crate::{
     fault::{self, Abort},
     flags,
     insn::BASE,
-    watch::{Kind, WatchHit},
+    watch::{Kind, Stream, WatchHit},
 };
 
 /// Instructions run before the interrupt request is looked at again.
@@ -69,7 +69,11 @@ impl Cpu {
         self.steps > 0
             || self.rflags & (flags::TF | flags::RF) != 0
             || self.sys.interrupt_shadow
-            || self.hooks.stream
+            || match self.hooks.stream {
+                Stream::Off => false,
+                Stream::All => true,
+                Stream::User => self.user,
+            }
             || self.hooks.steps_page(self.rip)
     }
 

@@ -57,9 +57,23 @@ pub struct WatchHit {
     pub since_user: u64,
 }
 
+/// What the access stream records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stream {
+    /// Nothing.
+    #[default]
+    Off,
+    /// Every access of every instruction, with the bytes before and after.
+    All,
+    /// Accesses of instructions at CPL 3 with user privilege, without bytes: the kernel runs at full speed.
+    User,
+}
+
 /// One access of the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accessed {
+    /// Instructions retired at CPL 3 before the accessing one ([`crate::Counts::user_instructions`]).
+    pub user_instructions: u64,
     /// Address of the instruction.
     pub rip: u64,
     /// First byte, linear.
@@ -70,9 +84,11 @@ pub struct Accessed {
     pub write: bool,
     /// With user privilege.
     pub user: bool,
-    /// Bytes before the instruction.
+    /// Bytes accessed.
+    pub size: u16,
+    /// Bytes before the instruction (empty under [`Stream::User`]).
     pub old: Vec<u8>,
-    /// Bytes after it; empty for a read.
+    /// Bytes after it; empty for a read and under [`Stream::User`].
     pub new: Vec<u8>,
 }
 
@@ -93,7 +109,7 @@ pub(crate) struct Hooks {
     /// Sorted.
     breakpoints: Vec<u64>,
     debug_breakpoints: Vec<(u64, u64)>,
-    pub(crate) stream: bool,
+    pub(crate) stream: Stream,
     pub(crate) accesses: Vec<Accessed>,
     /// Stream entries whose bytes after the instruction are still to be read.
     open: Vec<(usize, Span)>,
@@ -117,7 +133,7 @@ impl Hooks {
     /// Some data access may be of interest.
     #[inline]
     pub(crate) fn any_data(&self) -> bool {
-        self.stream || !self.watches.is_empty() || !self.debug.is_empty()
+        self.stream != Stream::Off || !self.watches.is_empty() || !self.debug.is_empty()
     }
 
     /// Instructions on this linear page must run one at a time.
@@ -173,7 +189,13 @@ impl Hooks {
 impl Cpu {
     /// May accesses of this kind to the page of `linear` take the fast path?
     pub(crate) fn fast_allowed(&self, linear: u64, gpa: u64, kind: Kind) -> bool {
-        if self.alignment_checked || self.hooks.stream {
+        let streamed = match self.hooks.stream {
+            Stream::Off => false,
+            Stream::All => true,
+            // Nobody reaches the upper half with user privilege.
+            Stream::User => linear >> 63 == 0,
+        };
+        if self.alignment_checked || streamed {
             return false;
         }
         if !self.hooks.any_data() {
@@ -208,7 +230,12 @@ impl Cpu {
             .iter()
             .filter(|d| (write || d.reads) && overlaps(linear, len as u64, d.address, d.len))
             .fold(0, |bits, d| bits | d.cause);
-        if !hit && cause == 0 && !self.hooks.stream {
+        let streamed = match self.hooks.stream {
+            Stream::Off => false,
+            Stream::All => true,
+            Stream::User => user && self.user,
+        };
+        if !hit && cause == 0 && !streamed {
             return Ok(());
         }
         if !self.alone {
@@ -229,17 +256,26 @@ impl Cpu {
                 since_user: self.counts.since_user(),
             });
         }
-        if self.hooks.stream {
-            let (old, new) = (vec![0; len], Vec::new());
-            let physical = gpas.0;
-            self.hooks.accesses.push(Accessed { rip, address: linear, physical, write, user, old, new });
+        if streamed {
+            let old = if self.hooks.stream == Stream::All { vec![0; len] } else { Vec::new() };
+            self.hooks.accesses.push(Accessed {
+                user_instructions: self.counts.user_instructions,
+                rip,
+                address: linear,
+                physical: gpas.0,
+                write,
+                user,
+                size: len as u16,
+                old,
+                new: Vec::new(),
+            });
         }
         Ok(())
     }
 
     /// Fills in the bytes of the access just recorded.
     pub(crate) fn hook_value(&mut self, span: &Span) {
-        if !self.hooks.stream || !self.alone {
+        if self.hooks.stream != Stream::All || !self.alone {
             return;
         }
         let at = self.hooks.accesses.len().wrapping_sub(1);

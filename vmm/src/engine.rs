@@ -65,6 +65,8 @@ pub struct Capabilities {
     pub hardware_watches: Option<u8>,
     /// [`Engine::watch`] works at all.
     pub watches: bool,
+    /// [`Engine::set_user_stream`] works.
+    pub user_stream: bool,
 }
 
 /// Kind of access.
@@ -118,6 +120,23 @@ pub struct WatchHit {
     pub since_user: Instructions,
     /// Not the CPU but the image's block port wrote it (`rip` and `address` are 0).
     pub device: bool,
+}
+
+/// One access of the user access stream ([`Engine::set_user_stream`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamAccess {
+    /// [`Counters::user_instructions`] before the accessing instruction.
+    pub before: Instructions,
+    /// Address of the instruction.
+    pub rip: Gva,
+    /// First byte accessed, linear.
+    pub address: Gva,
+    /// Its physical address.
+    pub physical: Gpa,
+    /// Bytes accessed.
+    pub size: u16,
+    /// A write (a read-modify-write is one write).
+    pub write: bool,
 }
 
 /// Why [`Engine::run`] returned.
@@ -244,6 +263,15 @@ pub trait Engine: Send {
     fn memory_changed(&mut self, pages: Option<&crate::memory::PageSet>);
     /// Replaces the set of watches.
     fn watch(&mut self, watches: &[Watch]) -> Result<(), EngineError>;
+    /// Starts or stops noting every memory access that user-mode instructions make; take them with
+    /// [`Engine::take_user_stream`], often, since they add up. Changes nothing the guest sees.
+    fn set_user_stream(&mut self, _on: bool) -> Result<(), EngineError> {
+        Err(EngineError::Unsupported { engine: self.kind(), what: "see every access" })
+    }
+    /// The accesses noted since last asked, in order.
+    fn take_user_stream(&mut self) -> Vec<StreamAccess> {
+        Vec::new()
+    }
     /// Replaces the set of breakpoints (linear addresses, any address space).
     fn breakpoints(&mut self, at: &[Gva]) -> Result<(), EngineError>;
     /// A handle other threads can use to make `run` return [`Exit::Interrupted`] soon.

@@ -12,17 +12,24 @@ use crate::{
 pub struct FairStall;
 
 impl Strategy for FairStall {
+    fn name(&self) -> String {
+        "fair-stall".into()
+    }
+
     fn schedule(&self, seed: u64, index: u64, facts: &Facts) -> Vec<Decision> {
         let mut rng = Rng::new(seed, index);
         let mut decisions = Vec::new();
+        // Fair between threads, not between points: a thread with few points is as likely to be the slow one.
+        let busy: Vec<u64> = facts.threads.iter().filter(|t| t.points > 0).map(|t| t.name).collect();
         for _ in 0..=rng.below(4) {
-            // Fair between threads, not between points: a thread with few points is as likely to be the slow one.
-            let busy: Vec<u64> = facts.threads.iter().filter(|t| t.points > 0).map(|t| t.name).collect();
             let Some(&thread) = busy.get(rng.below(busy.len() as u64) as usize) else { break };
             let own: Vec<_> = facts.points.iter().filter(|point| point.place.thread == thread).collect();
             let point = own[rng.below(own.len() as u64) as usize];
-            let ns = 100_000 << rng.below(16);
-            decisions.push(Decision { place: point.place, action: Action::Stall(ns) });
+            let mut place = point.place;
+            if point.inside > 1 && rng.one_in(2) {
+                place.offset = 1 + rng.below(point.inside);
+            }
+            decisions.push(Decision { place, action: Action::Stall(100_000 << rng.below(16)) });
         }
         canonical(decisions)
     }

@@ -2,11 +2,13 @@
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow};
 use check::{
     base::{Base, BaseError, Worker},
     decision::Decision,
     describe::first_difference,
+    facts::Facts,
+    learn::learn,
     pool::{Pool, Subject},
     report,
     schedule_file::ScheduleFile,
@@ -37,8 +39,8 @@ pub(crate) struct Args {
     /// Schedules to try besides the undisturbed one
     #[arg(long, value_name = "N", default_value_t = 64)]
     schedules: u64,
-    /// How schedules are made: random, pct:D or fair-stall
-    #[arg(long, value_name = "NAME", default_value = "random")]
+    /// How schedules are made: mix (all by turns), random, pct:D, fair-stall or accesses
+    #[arg(long, value_name = "NAME", default_value = "mix")]
     strategy: StrategyName,
     /// Seed of the schedules
     #[arg(long, value_name = "S", default_value_t = 1)]
@@ -130,9 +132,6 @@ impl Setting {
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
-    if args.strategy == StrategyName::Accesses {
-        bail!("--strategy accesses is not available yet: use random, pct:D or fair-stall");
-    }
     let home = context::home()?;
     let kernel = guest::kernel()?;
     let roots = args.job.roots(&home)?;
@@ -140,7 +139,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let engine = args.job.engine(&home)?;
     let boot = Arc::new(boot::ensure(&home, &spec, engine, &|| Ok(kernel.clone()), &context::notice)?);
     let setting = Setting { home, kernel, roots, spec, engine, boot };
-    let base = Arc::new(Base::new(&mut || setting.machine())?);
+    let base = Arc::new(Base::new(&mut || setting.machine(), None)?);
     let properties = if args.properties.is_empty() { ALL.to_vec() } else { args.properties.clone() };
     match &args.replay {
         Some(path) => replay(&setting, &base, &properties, path, args.json),
@@ -154,6 +153,12 @@ fn worker(setting: &Setting, base: &Arc<Base>) -> Result<Worker> {
 
 fn search(setting: &Setting, base: Arc<Base>, properties: &[Property], args: &Args) -> Result<ExitCode> {
     let base_run = setting.keep(&[])?;
+    let facts = learn(&mut worker(setting, &base)?)?;
+    if args.strategy == StrategyName::Accesses && facts.accesses.is_empty() {
+        context::notice(
+            "the program's threads share no memory that was seen: preempting at system calls instead",
+        );
+    }
     let jobs = u64::from(args.jobs).min(args.schedules.max(1));
     let subjects = (0..jobs).map(|_| Ok(Box::new(worker(setting, &base)?) as Box<dyn Subject>));
     let mut pool = Pool::new(subjects.collect::<Result<_>>()?);
@@ -167,7 +172,7 @@ fn search(setting: &Setting, base: Arc<Base>, properties: &[Property], args: &Ar
     };
     let bar = progress(args.schedules);
     let mut failed = None;
-    let found = search.run(&mut pool, &base.facts, &base.reference, |judged| {
+    let found = search.run(&mut pool, &facts, &base.reference, |judged| {
         bar.inc(1);
         let run = (judged.index == 0).then_some(base_run.as_str());
         let shown = bar.suspend(|| show_schedule(judged, run, args));
@@ -184,16 +189,16 @@ fn search(setting: &Setting, base: Arc<Base>, properties: &[Property], args: &Ar
         drop(pool);
         tell(setting, &base, judged, &explained, args)?;
         if let Some(path) = &args.save {
-            save(&base, &explained, path)?;
+            save(&facts, &explained, path)?;
         }
     }
-    let promise = strategy.promise(&base.facts, args.schedules);
+    let promise = strategy.promise(&facts, args.schedules);
     if args.json {
         let missing: Vec<_> =
             found.coverage.missing().iter().map(|(kind, name)| json!([kind.name(), name])).collect();
         output::json(&json!({
             "kind": "summary", "tried": found.tried, "failing": found.failing, "never": missing, "promise": promise,
-            "threads": base.facts.thread_count(), "points": base.facts.point_count(),
+            "threads": facts.thread_count(), "points": facts.point_count(),
         }))?;
     } else {
         print_text(&report::summary(&found, &promise))?;
@@ -265,10 +270,9 @@ fn tell(
     print_text(&report::story(&story))
 }
 
-fn save(base: &Base, explained: &Explained, path: &std::path::Path) -> Result<()> {
+fn save(facts: &Facts, explained: &Explained, path: &std::path::Path) -> Result<()> {
     let names = explained.violates.iter().map(|property| property.name().to_owned()).collect();
-    let file =
-        ScheduleFile::new(&explained.decisions, names, |name| base.facts.path(name), |_| String::new());
+    let file = ScheduleFile::new(&explained.decisions, names, |name| facts.path(name), |_| String::new());
     let file = file.ok_or_else(|| {
         anyhow!("a decision names a thread that schedule 0 does not have; it cannot be saved")
     })?;
@@ -307,7 +311,8 @@ fn replay(
             "not_reached": gone.len(),
         }))?;
     } else {
-        let judged = Judged { index: 1, decisions, trial, violates: violates.clone() };
+        let judged =
+            Judged { index: 1, strategy: String::new(), decisions, trial, violates: violates.clone() };
         output::line(report::schedule_line(&judged, Some(&run)))?;
         if !gone.is_empty() {
             output::line(format!(

@@ -326,6 +326,7 @@ impl Engine for KvmEngine {
             branch_budget: false,
             hardware_watches: Some(if debug::fire() { debug::PIECES as u8 } else { 0 }),
             watches: debug::fire(),
+            user_stream: false,
         }
     }
 

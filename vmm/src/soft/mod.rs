@@ -8,8 +8,8 @@ use crate::{
     address::{Branches, Gpa, Gva, Instructions},
     cpu_model::CpuModel,
     engine::{
-        Access, Budget, Capabilities, Counters, CpuState, Engine, EngineError, EngineKind, Exit, Watch,
-        WatchHit, WatchRange,
+        Access, Budget, Capabilities, Counters, CpuState, Engine, EngineError, EngineKind, Exit,
+        StreamAccess, Watch, WatchHit, WatchRange,
     },
     memory::{GuestMemory, PageSet},
 };
@@ -103,6 +103,7 @@ impl Engine for SoftEngine {
             branch_budget: true,
             hardware_watches: None,
             watches: true,
+            user_stream: true,
         }
     }
 
@@ -167,6 +168,24 @@ impl Engine for SoftEngine {
             .collect();
         self.cpu.set_watches(&watches);
         Ok(())
+    }
+
+    fn set_user_stream(&mut self, on: bool) -> Result<(), EngineError> {
+        self.cpu.set_access_stream(if on { soft_cpu::Stream::User } else { soft_cpu::Stream::Off });
+        self.cpu.take_accesses();
+        Ok(())
+    }
+
+    fn take_user_stream(&mut self) -> Vec<StreamAccess> {
+        let access = |a: soft_cpu::Accessed| StreamAccess {
+            before: Instructions(a.user_instructions),
+            rip: Gva(a.rip),
+            address: Gva(a.address),
+            physical: Gpa(a.physical),
+            size: a.size,
+            write: a.write,
+        };
+        self.cpu.take_accesses().into_iter().map(access).collect()
     }
 
     fn breakpoints(&mut self, at: &[Gva]) -> Result<(), EngineError> {

@@ -1,0 +1,257 @@
+//! Learning runs: one machine stepped from commit to commit, noting every scheduling point and, where the engine
+//! sees them, which memory two threads share.
+
+use std::collections::BTreeMap;
+
+use rewind_platform::state::{ST_RETURNS, ST_SYSCALL, ST_TID};
+use vmm::{
+    address::Step,
+    engine::StreamAccess,
+    machine::{Stop, Until},
+};
+
+use crate::{
+    base::{BaseError, Worker, others_can_run},
+    decision::{Action, Decision, Place},
+    facts::{Facts, Point, SharedAccess, ThreadFacts},
+    observe::{Fork, Observer},
+    strategy::StrategyName,
+};
+
+/// Scheduling points gathered at most; a longer program is perturbed in its first part only.
+const MOST_POINTS: usize = 200_000;
+/// User instructions whose accesses are looked at, over one learning run.
+const MOST_STREAMED: u64 = 30_000_000;
+/// A first learning run with more user instructions or points than this is the only one.
+const SHORT: (u64, usize) = (20_000_000, 20_000);
+/// Pages whose accesses are kept.
+const MOST_PAGES: usize = 16 << 10;
+/// Accesses kept of one thread to one location: the first and the last ones.
+const KEPT: usize = 12;
+/// Accesses to shared locations kept in all.
+const MOST_ACCESSES: usize = 100_000;
+
+/// One access of one thread.
+#[derive(Clone, Copy, Debug)]
+struct Touch {
+    thread: u32,
+    point: u32,
+    offset: u64,
+    rip: u64,
+    address: u64,
+    write: bool,
+}
+
+/// Accesses by location: page number, then eight bytes in the page.
+#[derive(Debug, Default)]
+struct Touches {
+    pages: BTreeMap<u64, Vec<Vec<Touch>>>,
+    shut: bool,
+}
+
+impl Touches {
+    fn note(&mut self, access: &StreamAccess, touch: Touch) {
+        let page = access.physical.0 >> 12;
+        if self.shut && !self.pages.contains_key(&page) {
+            return;
+        }
+        let cells = self.pages.entry(page).or_insert_with(|| vec![Vec::new(); 512]);
+        let first = (access.physical.0 & 0xfff) / 8;
+        // A part beyond the page's end belongs to a page that is not known here.
+        let last = ((access.physical.0 & 0xfff) + u64::from(access.size.max(1)) - 1).min(4095) / 8;
+        for cell in first..=last {
+            let cell = &mut cells[cell as usize];
+            let own = cell.iter().filter(|known| known.thread == touch.thread).count();
+            if own >= KEPT {
+                // The last ones: the oldest of the second half makes room.
+                let oldest = cell
+                    .iter()
+                    .enumerate()
+                    .filter(|(_, known)| known.thread == touch.thread)
+                    .nth(KEPT / 2)
+                    .map_or(0, |(i, _)| i);
+                cell.remove(oldest);
+            }
+            cell.push(touch);
+        }
+        self.shut = self.pages.len() >= MOST_PAGES;
+    }
+
+    /// The accesses that another thread's could meet, in order.
+    fn shared(self, facts: &Facts) -> Vec<SharedAccess> {
+        let mut found: BTreeMap<(u32, u64, u64), SharedAccess> = BTreeMap::new();
+        for cell in self.pages.into_values().flatten() {
+            if cell.iter().all(|touch| !touch.write) || cell.iter().all(|t| t.thread == cell[0].thread) {
+                continue;
+            }
+            for touch in &cell {
+                let conflict = |other: &&Touch| {
+                    other.thread != touch.thread
+                        && (other.write || touch.write)
+                        && !ordered(facts, touch, other)
+                        && !ordered(facts, other, touch)
+                        && same_memory(facts, &cell, touch.thread, other.thread)
+                };
+                if cell.iter().find(conflict).is_none() {
+                    continue;
+                }
+                let mut place = facts.points[touch.point as usize].place;
+                place.offset = touch.offset;
+                let access =
+                    SharedAccess { place, address: touch.address, rip: touch.rip, write: touch.write };
+                found.insert((touch.point, touch.offset, touch.address), access);
+            }
+        }
+        found.into_values().take(MOST_ACCESSES).collect()
+    }
+}
+
+/// Is `first` always before `then`, because the thread of `then` (or one it descends from) was created by the thread
+/// of `first` afterwards?
+fn ordered(facts: &Facts, first: &Touch, then: &Touch) -> bool {
+    let (ancestor, mut at) = (&facts.threads[first.thread as usize], &facts.threads[then.thread as usize]);
+    for _ in 0..facts.threads.len() {
+        if at.parent == ancestor.name {
+            return facts.points[first.point as usize].step <= at.born;
+        }
+        match facts.threads.iter().find(|thread| thread.name == at.parent) {
+            Some(parent) => at = parent,
+            None => return false,
+        }
+    }
+    false
+}
+
+/// Two processes whose accesses to one page do not overlap in time most likely had it one after the other.
+fn same_memory(facts: &Facts, cell: &[Touch], a: u32, b: u32) -> bool {
+    if facts.threads[a as usize].pid == facts.threads[b as usize].pid {
+        return true;
+    }
+    let span = |thread| {
+        let own = || cell.iter().filter(|touch| touch.thread == thread).map(|touch| touch.point);
+        (own().min().unwrap_or(0), own().max().unwrap_or(0))
+    };
+    let (a, b) = (span(a), span(b));
+    a.0 < b.1 && b.0 < a.1
+}
+
+/// Learns from schedule 0 and, if the program is short, from a few runs that bring its threads together.
+pub fn learn(worker: &mut Worker) -> Result<Facts, BaseError> {
+    let stream = worker.machine().engine().capabilities().user_stream;
+    let (mut facts, ran) = worker.learn(&[], stream)?;
+    let points = facts.points.len();
+    facts.merge(Facts::default());
+    if ran <= SHORT.0 && points <= SHORT.1 && facts.threads.len() > 1 {
+        for decisions in together(&facts) {
+            let (more, _) = worker.learn(&decisions, stream)?;
+            facts.merge(more);
+        }
+    }
+    Ok(facts)
+}
+
+/// Schedules under which threads meet: everybody takes turns, and the last one created goes first.
+fn together(facts: &Facts) -> Vec<Vec<Decision>> {
+    let turns = facts.choices().step_by(2).take(2000);
+    let turns = turns.map(|place| Decision { place, action: Action::Preempt }).collect();
+    let reversed = crate::strategy::in_order(facts, facts.threads.iter().rev().map(|thread| thread.name));
+    let mut random = StrategyName::Random.make().schedule(0, 1, facts);
+    random.retain(|decision| decision.place.offset == 0);
+    vec![turns, reversed, random]
+}
+
+impl Worker {
+    /// Steps through the run under `decisions` (those inside a step do not act); also the user instructions it took.
+    fn learn(&mut self, decisions: &[Decision], stream: bool) -> Result<(Facts, u64), BaseError> {
+        self.begin(decisions)?;
+        self.machine()
+            .engine()
+            .set_user_stream(stream)
+            .or_else(|e| if stream { Err(e) } else { Ok(()) })
+            .map_err(vmm::MachineError::from)?;
+        let learned = self.step_through(stream);
+        if stream {
+            self.machine().engine().set_user_stream(false).map_err(vmm::MachineError::from)?;
+        }
+        learned
+    }
+
+    fn step_through(&mut self, mut stream: bool) -> Result<(Facts, u64), BaseError> {
+        let limit = self.base().limit;
+        let known = self.base().threads.clone();
+        let machine = self.machine();
+        let mut observer = Observer::new(false);
+        let root = thread_facts(rewind_platform::control::THREAD_ROOT, 0, None);
+        let before = known.iter().filter(|fork| fork.parent != 0);
+        let threads =
+            std::iter::once(root).chain(before.map(|fork| thread_facts(fork.child, fork.tid, Some(fork))));
+        let mut facts = Facts { threads: threads.collect(), ..Facts::default() };
+        let mut touches = Touches::default();
+        // The thread that committed last, its point, and the user instructions then.
+        let mut here: Option<(u32, u32, u64)> = None;
+        let start = machine.engine().counters().user_instructions.0;
+        loop {
+            let next = Step(machine.step().0 + 1);
+            let stop = machine.run(&Until::step(next), &mut observer)?;
+            let ran = machine.engine().counters().user_instructions.0;
+            if let Some((thread, point, since)) = here.take() {
+                facts.points[point as usize].inside = ran - since;
+                for access in machine.engine().take_user_stream() {
+                    let touch = Touch {
+                        thread,
+                        point,
+                        offset: access.before.0.saturating_sub(since),
+                        rip: access.rip.0,
+                        address: access.address.0,
+                        write: access.write,
+                    };
+                    touches.note(&access, touch);
+                }
+            } else {
+                machine.engine().take_user_stream();
+            }
+            match stop {
+                Stop::Step | Stop::Decision => {}
+                Stop::End(_) | Stop::Fault(_) => break,
+                other => return Err(BaseError::Stop(format!("{other:?}"))),
+            }
+            if stream && ran - start > MOST_STREAMED {
+                stream = false;
+                machine.engine().set_user_stream(false).map_err(vmm::MachineError::from)?;
+            }
+            if facts.points.len() >= MOST_POINTS || machine.step() >= limit {
+                break;
+            }
+            let name = machine.thread();
+            if name == 0 {
+                continue;
+            }
+            let get = |offset| machine.state_u64(offset).unwrap_or(0);
+            let place =
+                Place { thread: name, syscall: get(ST_SYSCALL), returns: get(ST_RETURNS) as u32, offset: 0 };
+            let tid = (get(ST_TID) & 0xffff_ffff) as u32;
+            let thread = facts.threads.iter().position(|thread| thread.name == name).unwrap_or_else(|| {
+                let fork = observer.forks.iter().find(|fork| fork.child == name);
+                facts.threads.push(thread_facts(name, tid, fork));
+                facts.threads.len() - 1
+            });
+            let known_thread = &mut facts.threads[thread];
+            known_thread.points += 1;
+            if known_thread.tid == 0 {
+                // The job's first thread: nobody in the job created it.
+                (known_thread.tid, known_thread.pid) = (tid, tid);
+            }
+            let contended = others_can_run(machine);
+            let (point, step) = (facts.points.len() as u32, machine.step().0);
+            facts.points.push(Point { step, place, inside: 0, contended });
+            here = Some((thread as u32, point, ran));
+        }
+        facts.accesses = touches.shared(&facts);
+        Ok((facts, machine.engine().counters().user_instructions.0 - start))
+    }
+}
+
+fn thread_facts(name: u64, tid: u32, fork: Option<&Fork>) -> ThreadFacts {
+    let (parent, nth, pid, born) = fork.map_or((0, 0, tid, 0), |f| (f.parent, f.nth, f.pid, f.step));
+    ThreadFacts { name, parent, nth, tid, pid, born, points: 0 }
+}
