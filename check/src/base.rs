@@ -15,7 +15,7 @@ use vmm::{
 
 use crate::{
     decision::{Action, Decision, Place},
-    observe::{Fork, Observer},
+    observe::Observer,
     trial::Trial,
 };
 
@@ -35,6 +35,16 @@ pub enum BaseError {
     /// The job never began.
     #[error("the job could not be started: {0}")]
     NotStarted(String),
+    /// `--from` lies outside the job.
+    #[error("step {from} lies outside the job: decisions can start from step {first} to {last}")]
+    From {
+        /// What was asked.
+        from: u64,
+        /// First step possible.
+        first: u64,
+        /// Last step possible.
+        last: u64,
+    },
     /// No machine could be made.
     #[error("{0}")]
     Make(String),
@@ -46,14 +56,25 @@ pub enum BaseError {
 /// Makes a machine that waits for its job (at [`Stop::Job`]), with images and job set.
 pub type MakeMachine<'a> = dyn FnMut() -> Result<Machine, BaseError> + 'a;
 
+/// What the user asks of the base.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BaseOptions {
+    /// Virtual nanoseconds from the start of the job after which a schedule is cut off.
+    pub timeout: Option<u64>,
+    /// Lines of output may come in any order.
+    pub any_order: bool,
+    /// Decisions start at this step.
+    pub from: Option<Step>,
+}
+
 /// The base machine's state and memory, shared by all workers, and schedule 0.
 #[derive(Debug)]
 pub struct Base {
     /// State at the base step.
     pub state: MachineState,
-    /// Its memory; never run.
+    /// Its memory; never run again.
     pub memory: Arc<GuestMemory>,
-    /// Pages that are not zero.
+    /// Pages that differ from those of a machine that waits for its job.
     pub pages: PageSet,
     /// The base step.
     pub step: Step,
@@ -63,8 +84,8 @@ pub struct Base {
     pub deadline: Option<VirtualNs>,
     /// Virtual nanoseconds of a step.
     pub quantum: u64,
-    /// Threads of the job created before the base.
-    pub(crate) threads: Vec<Fork>,
+    /// What was seen before the base.
+    before: Observer,
     /// Schedule 0.
     pub reference: Trial,
 }
@@ -74,11 +95,11 @@ const MOST_SEARCHED: u64 = 300_000;
 
 impl Base {
     /// Runs schedule 0 and captures the machine just before a second thread of the job can run: nothing a schedule
-    /// decides comes earlier. `timeout` is virtual time from the start of the job.
-    pub fn new(make: &mut MakeMachine<'_>, timeout: Option<u64>) -> Result<Base, BaseError> {
+    /// decides comes earlier.
+    pub fn new(make: &mut MakeMachine<'_>, options: &BaseOptions) -> Result<Base, BaseError> {
         let mut machine = make()?;
         machine.set_no_progress_limit(Some(NO_PROGRESS));
-        let mut observer = Observer::new(false);
+        let mut observer = Observer::new(false, options.any_order);
         let stop = machine.run(&Until::END, &mut observer)?;
         if let Some(why) = observer.not_started.take() {
             return Err(BaseError::NotStarted(why));
@@ -87,39 +108,76 @@ impl Base {
         let started_at = observer.started_at;
         let end_step = machine.step();
         let end_time = machine.now();
-        let forks = observer.forks.clone();
+        let first_fork = observer.forks.iter().find(|fork| fork.parent != 0).map(|fork| fork.step);
         let mut reference = trial(stop, observer, end_step, &[])?;
         drop(machine);
 
-        let mut machine = make()?;
-        let first_fork = forks.iter().find(|fork| fork.parent != 0).map(|fork| fork.step);
-        let mut base_step = Step(first_fork.unwrap_or(started).max(started + 1));
-        machine.run(&Until::step(base_step), &mut ())?;
-        if first_fork.is_some() {
-            let contended = first_contended(&mut machine, end_step)?;
-            if contended.0 > base_step.0 + 1 {
-                base_step = Step(contended.0 - 1);
-                drop(machine);
-                machine = make()?;
-                machine.run(&Until::step(base_step), &mut ())?;
-            } else if machine.step() > base_step {
-                drop(machine);
-                machine = make()?;
-                machine.run(&Until::step(base_step), &mut ())?;
+        let mut before = Observer::new(false, options.any_order);
+        let (base_step, mut machine) = match options.from {
+            Some(from) if from.0 <= started || from >= end_step => {
+                let (first, last) = (started + 1, end_step.0.saturating_sub(1));
+                return Err(BaseError::From { from: from.0, first, last });
             }
-        }
+            Some(from) => (from, at_step(make, from, &mut before)?),
+            None => {
+                let first = Step(first_fork.unwrap_or(started).max(started + 1));
+                match first_fork {
+                    Some(_) => find_base(make, first, end_step, &mut before)?,
+                    None => (first, at_step(make, first, &mut before)?),
+                }
+            }
+        };
         let mut pages = PageSet::new(machine.memory().pages());
         let state = machine.capture()?;
-        let memory = copy_memory(machine.memory(), &mut pages)?;
+        machine.take_dirty(&mut pages)?;
+        let memory = Arc::clone(machine.memory());
         let span = end_step.0.saturating_sub(base_step.0);
         let limit = Step(base_step.0.saturating_add(span.saturating_mul(20)).saturating_add(200_000));
-        let deadline = timeout.map(|ns| VirtualNs(started_at.saturating_add(ns)));
+        let deadline = options.timeout.map(|ns| VirtualNs(started_at.saturating_add(ns)));
         if deadline.is_some_and(|deadline| end_time > deadline) {
             reference.ending = End::TimedOut;
         }
         let quantum = machine.state_u64(ST_QUANTUM).unwrap_or(1).max(1);
-        let threads = forks.into_iter().filter(|fork| fork.step < base_step.0).collect();
-        Ok(Base { state, memory, pages, step: base_step, limit, deadline, quantum, threads, reference })
+        Ok(Base { state, memory, pages, step: base_step, limit, deadline, quantum, before, reference })
+    }
+}
+
+/// A new machine at the commit of `step`; `before` has seen what came until then.
+fn at_step(make: &mut MakeMachine<'_>, step: Step, before: &mut Observer) -> Result<Machine, BaseError> {
+    let mut machine = make()?;
+    let mut pages = PageSet::new(machine.memory().pages());
+    machine.take_dirty(&mut pages)?;
+    match machine.run(&Until::step(step), before)? {
+        Stop::Step => Ok(machine),
+        other => Err(BaseError::Stop(format!("{other:?}"))),
+    }
+}
+
+/// The last commit before two threads of the job can run, at or after `first`, and a machine there.
+fn find_base(
+    make: &mut MakeMachine<'_>,
+    first: Step,
+    end: Step,
+    before: &mut Observer,
+) -> Result<(Step, Machine), BaseError> {
+    let fresh = before.clone();
+    let mut machine = at_step(make, first, before)?;
+    let contended = first_contended(&mut machine, end)?;
+    let base = Step(contended.0.saturating_sub(1).max(first.0));
+    if machine.step() == base {
+        return Ok((base, machine));
+    }
+    drop(machine);
+    *before = fresh;
+    Ok((base, at_step(make, base, before)?))
+}
+
+impl Base {
+    /// What a schedule's records are told to, from the base on.
+    pub(crate) fn observer(&self, deeds: bool) -> Observer {
+        let mut observer = self.before.clone();
+        observer.want_deeds = deeds;
+        observer
     }
 }
 
@@ -163,20 +221,6 @@ pub(crate) fn others_can_run(machine: &mut Machine) -> bool {
     })
 }
 
-fn copy_memory(from: &GuestMemory, pages: &mut PageSet) -> Result<Arc<GuestMemory>, MachineError> {
-    let to = GuestMemory::new(from.ram_len())?;
-    let mut buffer = [0; 4096];
-    for page in 0..from.pages() {
-        let at = from.address_of(page);
-        from.read(at, &mut buffer)?;
-        if buffer.iter().any(|byte| *byte != 0) {
-            to.write(at, &buffer)?;
-            pages.insert(page);
-        }
-    }
-    Ok(Arc::new(to))
-}
-
 /// Boils a finished run down.
 pub(crate) fn trial(
     stop: Stop,
@@ -206,7 +250,7 @@ pub(crate) fn trial(
     Ok(Trial {
         ending,
         steps: steps.0,
-        output: observer.output.map(|hasher| hasher.finalize().into()),
+        output: observer.output(),
         output_text: observer.output_text,
         outputs: observer.outputs,
         failed: observer.failed,
@@ -228,22 +272,12 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// `machine` is empty or waits for its job; it is brought to the base here.
+    /// `machine` waits for its job, as the base's did.
     pub fn new(machine: Machine, base: Arc<Base>) -> Result<Self, BaseError> {
         let dirty = PageSet::new(machine.memory().pages());
         let mut worker = Worker { machine, base, dirty };
-        // The first time, everything that is not as in the base must go.
-        let mut buffer = [0; 4096];
-        for page in 0..worker.machine.memory().pages() {
-            worker
-                .machine
-                .memory()
-                .read(worker.machine.memory().address_of(page), &mut buffer)
-                .map_err(MachineError::from)?;
-            if buffer.iter().any(|byte| *byte != 0) || worker.base.pages.contains(page) {
-                worker.dirty.insert(page);
-            }
-        }
+        // The first time, everything that the base has written must come.
+        worker.dirty.union(&worker.base.pages);
         Ok(worker)
     }
 
@@ -292,9 +326,11 @@ impl Worker {
         applied: &mut [Option<u64>],
         observer: &mut Observer,
     ) -> Result<Stop, BaseError> {
-        // Every stall may be spent spinning, a step a quantum.
+        // Every stall may be spent spinning, a step a quantum: that much is allowed beyond the limit, but only to a
+        // run that spins after the last stall. One that spins during a stall gets no verdict.
         let stalled: u64 = decisions.iter().map(|decision| decision.action.delay()).sum();
-        let limit = Step(self.base.limit.0.saturating_add(stalled / self.base.quantum));
+        let last = Step(self.base.limit.0.saturating_add(stalled / self.base.quantum));
+        let mut limit = self.base.limit;
         loop {
             let mut until = limit;
             if self.base.deadline.is_some() {
@@ -302,7 +338,12 @@ impl Worker {
             }
             let stop = match self.machine.run(&Until::step(until), observer)? {
                 Stop::Decision => self.act_inside(decisions, applied, observer)?,
-                Stop::Step if self.machine.step() < limit && !self.past_deadline() => None,
+                Stop::Step if self.past_deadline() => Some(Stop::Step),
+                Stop::Step if self.machine.step() < limit => None,
+                Stop::Step if limit < last && self.machine.now().0 >= observer.held_until => {
+                    limit = last;
+                    None
+                }
                 // The idle clock jumped over the limit.
                 Stop::End(_) if self.past_deadline() => Some(Stop::Step),
                 stop => Some(stop),
@@ -319,9 +360,10 @@ impl Worker {
 
     fn run_schedule(&mut self, decisions: &[Decision], deeds: bool) -> Result<Trial, BaseError> {
         self.begin(decisions)?;
-        let mut observer = Observer::new(deeds);
+        let mut observer = self.base.observer(deeds);
         let mut applied: Vec<Option<u64>> = vec![None; decisions.len()];
         let stop = self.run_out(decisions, &mut applied, &mut observer)?;
+        let held = self.machine.now().0 < observer.held_until;
         let found: BTreeMap<_, u64> =
             observer.applied.iter().map(|a| ((a.thread, a.syscall, a.returns, a.kind), a.step)).collect();
         for (decision, at) in decisions.iter().zip(&mut applied) {
@@ -334,8 +376,9 @@ impl Worker {
         }
         let ranked = decisions.iter().zip(&applied).any(|(d, at)| at.is_some() && d.action.is_rank());
         let mut trial = trial(stop, observer, self.machine.step(), &applied)?;
-        // A thread that spins for one of lower rank never gets anywhere: that is the schedule's fault.
-        trial.starved = ranked && trial.ending == End::TimedOut && !self.past_deadline();
+        // A thread that spins for one of lower rank, or for one that is held up, never gets anywhere: that is the
+        // schedule's fault.
+        trial.starved = (ranked || held) && trial.ending == End::TimedOut && !self.past_deadline();
         Ok(trial)
     }
 
@@ -367,6 +410,7 @@ impl Worker {
                 Stop::Position => {
                     let (kind, arg) = decisions[i].action.encode();
                     self.machine.act(kind, arg)?;
+                    observer.hold(self.machine.now().0, decisions[i].action.delay());
                     applied[i] = Some(step.0);
                 }
                 // The step has fewer instructions than when the place was named: not reached.
@@ -390,7 +434,7 @@ impl Worker {
         let mut all = decisions.to_vec();
         all.push(Decision { place: Place { offset: 1, ..*place }, action: Action::Preempt });
         self.begin(&all)?;
-        let mut observer = Observer::new(false);
+        let mut observer = self.base.observer(false);
         let mut applied = vec![None; decisions.len()];
         loop {
             if self.machine.run(&Until::step(self.base.limit), &mut observer)? != Stop::Decision {
@@ -408,22 +452,30 @@ impl Worker {
         }
     }
 
-    /// From the base under `decisions` to the commit of `step`; false if the run ends before.
+    /// From the base under `decisions` to the first commit at or after `step`; false if the run ends before.
     pub(crate) fn run_to(&mut self, decisions: &[Decision], step: u64) -> Result<bool, BaseError> {
         self.begin(decisions)?;
-        let mut observer = Observer::new(false);
+        let mut observer = self.base.observer(false);
         let mut applied = vec![None; decisions.len()];
-        loop {
-            match self.machine.run(&Until::step(Step(step)), &mut observer)? {
-                Stop::Step => return Ok(true),
-                Stop::Decision => {
-                    if self.act_inside(decisions, &mut applied, &mut observer)?.is_some() {
-                        return Ok(false);
-                    }
-                }
-                _ => return Ok(false),
+        while self.machine.step().0 < step {
+            let ended = match self.machine.run(&Until::step(Step(step)), &mut observer)? {
+                Stop::Step => false,
+                Stop::Decision => self.act_inside(decisions, &mut applied, &mut observer)?.is_some(),
+                _ => true,
+            };
+            if ended {
+                return Ok(false);
             }
         }
+        Ok(true)
+    }
+
+    /// From the base under `decisions` to the end.
+    pub(crate) fn run_whole(&mut self, decisions: &[Decision]) -> Result<(), BaseError> {
+        self.begin(decisions)?;
+        let mut observer = self.base.observer(false);
+        let mut applied = vec![None; decisions.len()];
+        self.run_out(decisions, &mut applied, &mut observer).map(|_| ())
     }
 }
 

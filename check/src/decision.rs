@@ -2,22 +2,22 @@
 
 pub use run::decision::{Action, Decision, Place};
 
-/// The rank of a thread nobody ranked.
-pub const DEFAULT_RANK: u32 = 0x8000_0000;
+/// Ranks given come after those of threads nobody ranked; this is the first of them.
+pub const FIRST_RANK: u32 = 0x9000_0000;
 
-/// In words, as the report has it: "is preempted", "is held up for 1.5 ms".
-pub fn words(action: Action) -> String {
+/// In words, as the report has it: "is preempted", "is held up for 1.5 ms". `ranks` is how many decisions of the set
+/// give a rank.
+pub fn words(action: Action, ranks: usize) -> String {
     match action {
         Action::Preempt => "is preempted".into(),
         Action::Stall(ns) => format!("is held up for {}", duration(ns)),
         Action::LateTimer(ns) => format!("gets the next timer {} late", duration(ns)),
-        Action::Rank(rank) if rank < DEFAULT_RANK => format!("gets priority {}", rank_number(rank)),
-        Action::Rank(rank) => format!("drops to the low priority {}", rank_number(rank)),
+        Action::Rank(_) if ranks == 1 => "from here on runs only when the others wait".into(),
+        Action::Rank(rank) => format!(
+            "from here on runs only when the others wait (number {} of {ranks} such threads)",
+            u64::from(rank.saturating_sub(FIRST_RANK)) + 1
+        ),
     }
-}
-
-fn rank_number(rank: u32) -> u32 {
-    rank & 0x0fff_ffff
 }
 
 /// A virtual duration for people.

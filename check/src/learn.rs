@@ -14,7 +14,7 @@ use crate::{
     base::{BaseError, Worker, others_can_run},
     decision::{Action, Decision, Place},
     facts::{Facts, Point, SharedAccess, ThreadFacts},
-    observe::{Fork, Observer},
+    observe::Fork,
     strategy::StrategyName,
 };
 
@@ -178,9 +178,9 @@ impl Worker {
 
     fn step_through(&mut self, mut stream: bool) -> Result<(Facts, u64), BaseError> {
         let limit = self.base().limit;
-        let known = self.base().threads.clone();
+        let mut observer = self.base().observer(false);
+        let known = observer.forks.clone();
         let machine = self.machine();
-        let mut observer = Observer::new(false);
         let root = thread_facts(rewind_platform::control::THREAD_ROOT, 0, None);
         let before = known.iter().filter(|fork| fork.parent != 0);
         let threads =

@@ -1,8 +1,11 @@
 //! Finds the thread schedule that breaks a program, narrows it to the decisions that matter, and says why.
 
 pub mod base;
+pub mod code_place;
+mod crash;
 pub mod decision;
 pub mod describe;
+pub mod difference;
 pub mod facts;
 pub mod learn;
 pub mod narrow;
@@ -14,5 +17,6 @@ mod rng;
 pub mod schedule_file;
 pub mod search;
 pub mod strategy;
+pub mod stuck;
 pub mod trial;
 pub mod verdict;

@@ -1,6 +1,9 @@
 //! Reads a run's records into a [`Trial`].
 
+use std::collections::BTreeMap;
+
 use rewind_platform::{
+    control::{DECISION_LATE_TIMER, DECISION_STALL},
     job::{JobEnd, OutputHash},
     record::{self, RecordHeader},
 };
@@ -49,12 +52,18 @@ pub(crate) struct Applied {
 }
 
 /// Gathers what a [`crate::trial::Trial`] needs while records come in.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Observer {
     pub(crate) status: Option<i32>,
     pub(crate) not_started: Option<String>,
     pub(crate) out_of_memory: bool,
-    pub(crate) output: [blake3::Hasher; 2],
+    output: [blake3::Hasher; 2],
+    /// Only if lines may come in any order: their hashes added up, and lines not ended yet by thread.
+    any_order: bool,
+    lines: [u128; 2],
+    open_lines: BTreeMap<(u64, usize), blake3::Hasher>,
+    /// Virtual time at which the last stall so far is over.
+    pub(crate) held_until: u64,
     pub(crate) output_text: Vec<u8>,
     pub(crate) outputs: Vec<OutputHash>,
     pub(crate) failed: Vec<FailedAssertion>,
@@ -81,6 +90,13 @@ pub(crate) struct Fork {
     pub(crate) pid: u32,
 }
 
+/// A line's part of the sum.
+fn sum(line: &blake3::Hasher) -> u128 {
+    let mut half = [0; 16];
+    half.copy_from_slice(&line.finalize().as_bytes()[..16]);
+    u128::from_le_bytes(half)
+}
+
 fn word(payload: &[u8], index: usize) -> Option<u64> {
     Some(u64::from_le_bytes(payload.get(index * 8..index * 8 + 8)?.try_into().ok()?))
 }
@@ -100,6 +116,9 @@ impl RecordSink for Observer {
             record::REC_OUTPUT => {
                 let fd = if header.aux == 2 { 1 } else { 0 };
                 self.output[fd].update(payload);
+                if self.any_order {
+                    self.note_lines(header.thread, fd, payload);
+                }
                 let room = OUTPUT_KEPT.saturating_sub(self.output_text.len());
                 self.output_text.extend_from_slice(&payload[..payload.len().min(room)]);
                 self.deed(header, || format!("writes {:?} to {}", text(payload), ["stdout", "stderr"][fd]));
@@ -144,6 +163,9 @@ impl RecordSink for Observer {
                 {
                     let kind = header.aux as u16;
                     let thread = header.thread;
+                    if matches!(kind, DECISION_STALL | DECISION_LATE_TIMER) {
+                        self.hold(header.now, word(payload, 2).unwrap_or(0));
+                    }
                     self.applied.push(Applied { step: header.step, thread, syscall, returns, kind });
                 }
             }
@@ -155,8 +177,41 @@ impl RecordSink for Observer {
 }
 
 impl Observer {
-    pub(crate) fn new(want_deeds: bool) -> Self {
-        Observer { want_deeds, ..Observer::default() }
+    pub(crate) fn new(want_deeds: bool, any_order: bool) -> Self {
+        Observer { want_deeds, any_order, ..Observer::default() }
+    }
+
+    /// What same-outcome compares of both descriptors.
+    pub(crate) fn output(&self) -> [[u8; 32]; 2] {
+        if !self.any_order {
+            return [self.output[0].finalize().into(), self.output[1].finalize().into()];
+        }
+        let mut lines = self.lines;
+        for ((_, fd), open) in &self.open_lines {
+            if open.count() > 0 {
+                lines[*fd] = lines[*fd].wrapping_add(sum(open));
+            }
+        }
+        lines.map(|sum| blake3::hash(&sum.to_le_bytes()).into())
+    }
+
+    fn note_lines(&mut self, thread: u64, fd: usize, payload: &[u8]) {
+        for piece in payload.split_inclusive(|byte| *byte == b'\n') {
+            if self.open_lines.len() >= MOST_KEPT && !self.open_lines.contains_key(&(thread, fd)) {
+                return;
+            }
+            let open = self.open_lines.entry((thread, fd)).or_default();
+            open.update(piece);
+            if piece.ends_with(b"\n") {
+                self.lines[fd] = self.lines[fd].wrapping_add(sum(open));
+                open.reset();
+            }
+        }
+    }
+
+    /// A thread is held up from `now` on.
+    pub(crate) fn hold(&mut self, now: u64, ns: u64) {
+        self.held_until = self.held_until.max(now.saturating_add(ns));
     }
 
     fn deed(&mut self, header: &RecordHeader, words: impl FnOnce() -> String) {

@@ -5,9 +5,11 @@ use std::fmt::Write as _;
 use run::outcome::End;
 
 use crate::{
-    describe::{Described, Difference, syscall_name},
+    describe::{Described, at},
+    difference::Difference,
     search::{Explained, Found, Judged},
-    trial::{Crash, Trial, Waiter},
+    stuck::{Stuck, circle},
+    trial::{Crash, Trial},
     verdict::Property,
 };
 
@@ -38,13 +40,22 @@ fn names(properties: &[Property]) -> String {
     properties.iter().map(|property| property.name()).collect::<Vec<_>>().join(", ")
 }
 
-/// What the failing run did, one line per violated property.
-pub fn violations(explained: &Explained, reference: &Trial) -> Vec<String> {
-    let trial = &explained.failing;
-    explained.violates.iter().map(|property| violation(*property, trial, reference)).collect()
+/// What was found out about the failing run's end.
+#[derive(Clone, Debug, Default)]
+pub struct EndFacts {
+    /// Threads left at the end of a run that hangs.
+    pub stuck: Vec<Stuck>,
+    /// Line and function of the first crash.
+    pub crash: (String, String),
 }
 
-fn violation(property: Property, trial: &Trial, reference: &Trial) -> String {
+/// What the failing run did, one line per violated property.
+pub fn violations(explained: &Explained, reference: &Trial, end: &EndFacts) -> Vec<String> {
+    let trial = &explained.failing;
+    explained.violates.iter().map(|property| violation(*property, trial, reference, end)).collect()
+}
+
+fn violation(property: Property, trial: &Trial, reference: &Trial, end: &EndFacts) -> String {
     match property {
         Property::Sdk => match trial.failed.first() {
             Some(failed) => {
@@ -66,13 +77,18 @@ fn violation(property: Property, trial: &Trial, reference: &Trial) -> String {
             None => "violates sdk".into(),
         },
         Property::NoCrash => match trial.crashes.first() {
-            Some(crash) => format!("violates no-crash: {}", crash_text(crash)),
+            Some(crash) => {
+                format!("violates no-crash: {}{}", crash_text(crash), at(&end.crash.0, &end.crash.1))
+            }
             None => format!("violates no-crash: {}", detail(&trial.ending)),
         },
         Property::NoHang => {
             let mut text = format!("violates no-hang: {}", hang(trial));
-            for waiter in &trial.waiters {
-                let _ = write!(text, "\n  {}", waiter_text(waiter));
+            for one in &end.stuck {
+                let _ = write!(text, "\n  {}", one.text());
+            }
+            if let Some(circle) = circle(&end.stuck) {
+                let _ = write!(text, "\n  they wait in a circle: {circle}");
             }
             text
         }
@@ -104,23 +120,6 @@ fn hang(trial: &Trial) -> String {
         End::Idling => format!("step {}: for an hour of virtual time only timers fired", trial.steps),
         _ => format!("still running at step {}, many times as long as schedule 0", trial.steps),
     }
-}
-
-/// "thread 141 (bank) waits in futex (futex_wait_queue) on 0x7f.., which holds 2".
-pub fn waiter_text(waiter: &Waiter) -> String {
-    let mut text = format!("thread {} ({}) waits", waiter.tid, waiter.comm);
-    if let Ok(number) = u64::try_from(waiter.syscall) {
-        let _ = write!(text, " in {}", syscall_name(number));
-    }
-    if let Some((address, value)) = waiter.futex {
-        let _ = write!(text, " on the futex at {address:#x}");
-        if let Some(value) = value {
-            let _ = write!(text, ", which holds {}", value as u32);
-        }
-    } else if !waiter.channel.is_empty() {
-        let _ = write!(text, " ({})", waiter.channel);
-    }
-    text
 }
 
 fn crash_text(crash: &Crash) -> String {
@@ -173,6 +172,8 @@ pub struct Story<'a> {
     pub described: &'a [Described],
     /// Number (from 1) in `described` of the decision the passing partner leaves out.
     pub left_out: Option<usize>,
+    /// What was found out about the end.
+    pub end: &'a EndFacts,
     /// First difference between failing run and partner.
     pub difference: Option<&'a Difference>,
     /// Ids of the failing run and its partner, if they were kept.
@@ -200,7 +201,7 @@ pub fn story(story: &Story<'_>) -> String {
     for (i, described) in story.described.iter().enumerate() {
         let _ = writeln!(text, "  {}. {}", i + 1, described.text());
     }
-    for line in violations(story.explained, story.reference) {
+    for line in violations(story.explained, story.reference, story.end) {
         let _ = writeln!(text, "{line}");
     }
     if story.explained.partner.is_some() {

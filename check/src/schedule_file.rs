@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
+    code_place::CodePlace,
     decision::{Action, Decision, Place},
     facts,
 };
@@ -40,6 +41,9 @@ pub struct SavedDecision {
     /// User instructions after that commit.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub offset: u64,
+    /// The code there, for a place inside a step.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<CodePlace>,
     /// What happens there.
     pub action: Action,
     /// Where that was when it was saved, for people; not read back.
@@ -78,23 +82,23 @@ pub enum FileError {
 }
 
 impl ScheduleFile {
-    /// Of decisions; `was` gives the words for each.
+    /// Of decisions, each with its code and its words, in the order in which they are applied.
     pub fn new(
-        decisions: &[Decision],
+        decisions: &[(Decision, Option<CodePlace>, String)],
         violates: Vec<String>,
         path: impl Fn(u64) -> Option<String>,
-        was: impl Fn(&Decision) -> String,
     ) -> Option<Self> {
         let decisions = decisions
             .iter()
-            .map(|decision| {
+            .map(|(decision, code, was)| {
                 Some(SavedDecision {
                     thread: path(decision.place.thread)?,
                     syscall: decision.place.syscall,
                     returns: decision.place.returns,
                     offset: decision.place.offset,
+                    code: code.clone(),
                     action: decision.action,
-                    was: was(decision),
+                    was: was.clone(),
                 })
             })
             .collect::<Option<_>>()?;
@@ -150,8 +154,9 @@ mod tests {
     fn survives_a_round_trip_and_refuses_other_files() {
         let place = Place { thread: thread_name(THREAD_ROOT, 2), syscall: 17, returns: 1, offset: 3 };
         let decisions = [Decision { place, action: Action::Stall(5) }];
-        let file = ScheduleFile::new(&decisions, vec!["sdk".into()], |_| Some("0.2".into()), |_| "x".into())
-            .unwrap();
+        let code = CodePlace { function: "teller".into(), line: "bank.c:38".into(), visit: 2, after: 1 };
+        let saved = [(decisions[0], Some(code), "x".to_owned())];
+        let file = ScheduleFile::new(&saved, vec!["sdk".into()], |_| Some("0.2".into())).unwrap();
         let again = ScheduleFile::parse(file.to_text().as_bytes()).unwrap();
         assert_eq!(again.decisions().unwrap(), decisions);
         assert!(matches!(ScheduleFile::parse(b"{}"), Err(FileError::Format(_))));

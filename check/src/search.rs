@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use crate::{
-    decision::{Action, Decision, Place},
+    decision::{Action, Decision, FIRST_RANK, Place},
     facts::Facts,
     narrow::narrow,
     pool::{Pool, SubjectError},
@@ -178,6 +178,26 @@ fn simplify<E>(
         if let Some(set) = fails(&sets)?.iter().position(|fails| *fails) {
             decisions.clone_from(&sets[set]);
         }
+    }
+    // Small numbers for ranks, in the same order.
+    let mut ranks: Vec<u32> = decisions
+        .iter()
+        .filter_map(|decision| match decision.action {
+            Action::Rank(rank) => Some(rank),
+            _ => None,
+        })
+        .collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    let mut numbered = decisions.clone();
+    for decision in &mut numbered {
+        if let Action::Rank(rank) = decision.action {
+            let at = ranks.partition_point(|known| *known < rank);
+            decision.action = Action::Rank(FIRST_RANK + at as u32);
+        }
+    }
+    if numbered != decisions && fails(&[numbered.clone()])? == [true] {
+        decisions = numbered;
     }
     decisions.sort_unstable();
     Ok(decisions)

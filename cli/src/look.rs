@@ -43,6 +43,12 @@ impl RunFiles {
         Ok(RunFiles { image: Arc::new(Mutex::new(image)), host: root::is_host(&source) })
     }
 
+    /// Of a root that runs are about to have.
+    pub(crate) fn of_root(root: &run::root::Root) -> RunFiles {
+        let image = (root.open)().ok().and_then(|image| Lookup::new(image).ok());
+        RunFiles { image: Arc::new(Mutex::new(image)), host: root.logged }
+    }
+
     /// A file of the root, as the run had it; of this machine's own root what the run did not read is read now.
     /// (Whoever takes it for a file the guest has mapped compares.)
     pub(crate) fn read(&self, path: &[u8]) -> Option<Vec<u8>> {

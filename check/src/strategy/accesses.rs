@@ -19,7 +19,7 @@ pub struct Accesses;
 const LIBRARIES: u64 = 0x7000_0000_0000;
 
 /// First an instruction, then one of its accesses: code that runs in a loop is not preferred. The program's own code
-/// is chosen as often as that of all its libraries.
+/// and data are chosen more often than what its libraries have for themselves.
 fn choose<'a>(
     by_code: &'a [BTreeMap<u64, Vec<&'a SharedAccess>>; 2],
     rng: &mut Rng,
@@ -45,11 +45,13 @@ impl Strategy for Accesses {
         let mut rng = Rng::new(seed, index);
         let mut by_code: [BTreeMap<u64, Vec<&SharedAccess>>; 2] = Default::default();
         for access in &facts.accesses {
-            by_code[usize::from(access.rip >= LIBRARIES)].entry(access.rip).or_default().push(access);
+            // A library that works on the program's own data (a lock, a buffer) works for the program.
+            let foreign = access.rip >= LIBRARIES && access.address >= LIBRARIES;
+            by_code[usize::from(foreign)].entry(access.rip).or_default().push(access);
         }
         let mut decisions = Vec::new();
         // One stop finds most; several bring three threads into a knot.
-        for _ in 0..=[0, 0, 0, 1, 1, 2, 3, 5][rng.below(8) as usize] {
+        for _ in 0..=[0, 0, 1, 1, 2, 3, 5, 9][rng.below(8) as usize] {
             let Some(access) = choose(&by_code, &mut rng) else { break };
             let mut place = access.place;
             place.offset += rng.below(2);

@@ -1,6 +1,6 @@
 //! One to four long stalls: a thread is held up while the others go on, for a time a loaded host might take.
 
-use super::{Strategy, canonical};
+use super::{Strategy, canonical, random::inside};
 use crate::{
     decision::{Action, Decision},
     facts::Facts,
@@ -27,7 +27,7 @@ impl Strategy for FairStall {
             let point = own[rng.below(own.len() as u64) as usize];
             let mut place = point.place;
             if point.inside > 1 && rng.one_in(2) {
-                place.offset = 1 + rng.below(point.inside);
+                place.offset = inside(point.inside, &mut rng);
             }
             decisions.push(Decision { place, action: Action::Stall(100_000 << rng.below(16)) });
         }

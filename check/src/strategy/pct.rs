@@ -3,7 +3,7 @@
 
 use super::{Strategy, canonical, yielding};
 use crate::{
-    decision::{Action, Decision, Place},
+    decision::{Action, Decision, FIRST_RANK, Place},
     facts::Facts,
     rng::Rng,
 };
@@ -17,7 +17,7 @@ pub struct Pct {
 
 /// Ranks of threads at their start. They come after the default: a new thread goes first to its own first commit,
 /// where it gets its rank before it runs an instruction.
-pub(super) const START: u32 = 0x9000_0000;
+pub(super) const START: u32 = FIRST_RANK;
 /// Ranks after a change: after all others, the later change the lower.
 pub(super) const CHANGED: u32 = 0xc000_0000;
 

@@ -33,6 +33,17 @@ pub(super) fn stall(rng: &mut Rng) -> Action {
     Action::Stall(10_000 << rng.below(STALL_DOUBLINGS + 1))
 }
 
+/// An offset into a step of so many instructions. Half of them shortly before the step's end: what a program looked
+/// at to decide on a system call may have changed by then.
+pub(super) fn inside(instructions: u64, rng: &mut Rng) -> u64 {
+    const SHORTLY: u64 = 16;
+    if rng.one_in(2) {
+        instructions - rng.below(instructions.min(SHORTLY))
+    } else {
+        1 + rng.below(instructions)
+    }
+}
+
 impl Strategy for Random {
     fn name(&self) -> String {
         "random".into()
@@ -55,7 +66,7 @@ impl Strategy for Random {
                 Kind::Stalls | Kind::Inside => Action::Preempt,
             };
             if kind == Kind::Inside {
-                at.offset = 1 + rng.below(place.inside);
+                at.offset = inside(place.inside, rng);
             }
             decisions.push(Decision { place: at, action });
         };

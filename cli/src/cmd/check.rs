@@ -2,11 +2,12 @@
 
 use std::{path::PathBuf, process::ExitCode, sync::Arc};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, bail};
 use check::{
-    base::{Base, BaseError, Worker},
+    base::{Base, BaseError, BaseOptions, Worker},
     decision::Decision,
-    describe::first_difference,
+    describe::Described,
+    difference::first_difference,
     facts::Facts,
     learn::learn,
     pool::{Pool, Subject},
@@ -27,17 +28,18 @@ use run::{
     stage::Stage,
 };
 use serde_json::json;
-use vmm::{EngineKind, Machine};
+use vmm::{EngineKind, Machine, address::Step};
 
 use super::run::JobArgs;
-use crate::{context, guest, output};
+use crate::{context, guest, look::RunFiles, output};
 
 #[derive(clap::Args)]
+#[command(mut_arg("command", |command| command.required(false)))]
 pub(crate) struct Args {
     #[command(flatten)]
     job: JobArgs,
     /// Schedules to try besides the undisturbed one
-    #[arg(long, value_name = "N", default_value_t = 64)]
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     schedules: u64,
     /// How schedules are made: mix (all by turns), random, pct:D, fair-stall or accesses
     #[arg(long, value_name = "NAME", default_value = "mix")]
@@ -48,21 +50,53 @@ pub(crate) struct Args {
     /// What must hold (all of them if not given): same-outcome, sdk, no-crash, no-hang
     #[arg(long = "property", value_name = "NAME")]
     properties: Vec<Property>,
+    /// Lines of output may come in any order (for same-outcome)
+    #[arg(long)]
+    any_order: bool,
     /// Go on after the first failing schedule
     #[arg(long)]
     all: bool,
     /// Schedules tried at once
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=64))]
     jobs: u32,
+    /// Cut a schedule off (as hung) after this much virtual time from the start of the job: seconds, or with ms, s, m, h
+    #[arg(long, value_name = "T", value_parser = duration)]
+    timeout: Option<u64>,
+    /// Disturb nothing before this step
+    #[arg(long, value_name = "STEP")]
+    from: Option<u64>,
+    /// Check the job of this run, as it was recorded, instead of a command
+    #[arg(
+        long,
+        value_name = "RUN",
+        conflicts_with_all = ["command", "root", "cwd", "env", "user", "cores", "seed", "epoch", "outputs", "tty", "clock", "memory"]
+    )]
+    run: Option<String>,
     /// Keep the narrowed failing schedule in this file, for --replay
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
     /// Run the schedule of this file instead of searching
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["save", "schedules", "all"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["save", "schedules", "all", "strategy", "schedule_seed"])]
     replay: Option<PathBuf>,
     /// One JSON object per line
     #[arg(long)]
     json: bool,
+}
+
+/// A virtual duration in nanoseconds.
+fn duration(text: &str) -> Result<u64, String> {
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = match &text[digits.len()..] {
+        "ms" => 1e6,
+        "" | "s" => 1e9,
+        "m" => 60e9,
+        "h" => 3600e9,
+        other => return Err(format!("{other} is no unit of time: ms, s, m or h")),
+    };
+    match digits.parse::<f64>() {
+        Ok(number) if number > 0.0 && number * unit <= 1e18 => Ok((number * unit) as u64),
+        _ => Err("a time like 500ms, 2s or 10m".into()),
+    }
 }
 
 /// Everything a schedule's run is made from.
@@ -104,42 +138,63 @@ impl Setting {
         Ok(run::record::record(&self.home, &inputs, &mut options)?.run.id().to_string())
     }
 
-    /// Reads files of the root for symbols: only a directory, or this machine's own root, can be read by path.
+    /// Files of the root, for symbols.
     fn files(&self) -> Files {
-        use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
-        let source = match self.roots.first() {
-            Some(root) if root.logged => "/".to_owned(),
-            Some(root) => root.source.clone(),
-            None => String::new(),
-        };
-        let root = open(&source, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok();
-        Files::new(Box::new(move |path| {
-            use std::{io::Read as _, os::unix::ffi::OsStrExt as _};
-            let path = std::ffi::OsStr::from_bytes(path);
-            // As the guest sees it: a link to an absolute path stays inside the root.
-            let opened = openat2(
-                root.as_ref()?,
-                path,
-                OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK,
-                Mode::empty(),
-                ResolveFlags::IN_ROOT,
+        self.roots
+            .first()
+            .map_or_else(|| Files::new(Box::new(|_| None)), |root| RunFiles::of_root(root).files())
+    }
+
+    /// Of the command line.
+    fn of_command(home: Home, job: &super::run::JobArgs) -> Result<Setting> {
+        let kernel = guest::kernel()?;
+        let roots = job.roots(&home)?;
+        let spec = job.spec(&home, &kernel, &roots)?;
+        let engine = job.engine(&home)?;
+        Setting::new(home, kernel, roots, spec, engine)
+    }
+
+    /// Of a run that was recorded.
+    fn of_run(home: Home, prefix: &str, job: &super::run::JobArgs) -> Result<Setting> {
+        let run = context::find(&home, prefix)?;
+        let spec = run.spec()?.closed();
+        if !spec.schedule.segments().is_empty() {
+            bail!(
+                "run {} is one under a schedule: check the undisturbed run of its command, or save and --replay the \
+                 schedule",
+                run.id()
             );
-            let mut content = Vec::new();
-            std::fs::File::from(opened.ok()?).take(1 << 30).read_to_end(&mut content).ok()?;
-            Some(content)
-        }))
+        }
+        let kernel = Kernel::of(&home, &spec)?;
+        let source = run.recording()?.map(|recording| recording.source).unwrap_or_default();
+        let origins = run.origins()?;
+        let again = |n| crate::root::again(&home, &source, origins.get(n).map(Vec::as_slice));
+        let roots = (0..spec.images.len()).map(again).collect::<Result<_>>()?;
+        let engine = job.engine(&home)?;
+        Setting::new(home, kernel, roots, spec, engine)
+    }
+
+    fn new(home: Home, kernel: Kernel, roots: Vec<Root>, spec: Spec, engine: EngineKind) -> Result<Setting> {
+        let boot = boot::ensure(&home, &spec, engine, &|| Ok(kernel.clone()), &context::notice)?;
+        Ok(Setting { home, kernel, roots, spec, engine, boot: Arc::new(boot) })
     }
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    if args.run.is_none() && args.job.command.is_empty() {
+        clap::Error::raw(
+            clap::error::ErrorKind::MissingRequiredArgument,
+            "no command to check: give it after --, or a recorded run with --run\n",
+        )
+        .exit();
+    }
     let home = context::home()?;
-    let kernel = guest::kernel()?;
-    let roots = args.job.roots(&home)?;
-    let spec = args.job.spec(&home, &kernel, &roots)?;
-    let engine = args.job.engine(&home)?;
-    let boot = Arc::new(boot::ensure(&home, &spec, engine, &|| Ok(kernel.clone()), &context::notice)?);
-    let setting = Setting { home, kernel, roots, spec, engine, boot };
-    let base = Arc::new(Base::new(&mut || setting.machine(), None)?);
+    let setting = match &args.run {
+        Some(prefix) => Setting::of_run(home, prefix, &args.job)?,
+        None => Setting::of_command(home, &args.job)?,
+    };
+    let options = BaseOptions { timeout: args.timeout, any_order: args.any_order, from: args.from.map(Step) };
+    let base = Arc::new(Base::new(&mut || setting.machine(), &options)?);
     let properties = if args.properties.is_empty() { ALL.to_vec() } else { args.properties.clone() };
     match &args.replay {
         Some(path) => replay(&setting, &base, &properties, path, args.json),
@@ -187,9 +242,12 @@ fn search(setting: &Setting, base: Arc<Base>, properties: &[Property], args: &Ar
     if let Some(judged) = &found.first {
         let explained = explain(&mut pool, properties, &base.reference, judged)?;
         drop(pool);
-        tell(setting, &base, judged, &explained, args)?;
+        let mut worker = worker(setting, &base)?;
+        let mut files = setting.files();
+        let described = worker.describe(&explained, &facts, &mut files)?;
+        tell(setting, &base, judged, &explained, &described, (&mut worker, &mut files), args)?;
         if let Some(path) = &args.save {
-            save(&facts, &explained, path)?;
+            save(&facts, &explained, &described, (&mut worker, &mut files), path)?;
         }
     }
     let promise = strategy.promise(&facts, args.schedules);
@@ -229,16 +287,23 @@ fn show_schedule(judged: &Judged, run: Option<&str>, args: &Args) -> Result<()> 
     output::line(report::schedule_line(judged, run))
 }
 
-/// Describes, keeps and prints what was found.
+/// Keeps and prints what was found.
 fn tell(
     setting: &Setting,
     base: &Arc<Base>,
     judged: &Judged,
     explained: &Explained,
+    described: &[Described],
+    (worker, files): (&mut Worker, &mut Files),
     args: &Args,
 ) -> Result<()> {
-    let mut files = setting.files();
-    let described = worker(setting, base)?.describe(explained, &mut files)?;
+    let mut end = report::EndFacts::default();
+    if explained.violates.contains(&Property::NoHang) {
+        end.stuck = worker.stuck(&explained.decisions, files)?;
+    }
+    if let Some(crash) = explained.failing.crashes.first() {
+        end.crash = worker.crash_line(&explained.decisions, crash, files)?;
+    }
     let failing = setting.keep(&explained.decisions)?;
     let mut order: Vec<usize> = (0..explained.decisions.len()).collect();
     order.sort_by_key(|&i| explained.failing.applied.get(i).copied().flatten());
@@ -255,27 +320,45 @@ fn tell(
         judged,
         explained,
         reference: &base.reference,
-        described: &described,
+        described,
         left_out,
+        end: &end,
         difference: difference.as_ref(),
         runs: (Some(&failing), passing.as_deref()),
     };
     if args.json {
         return output::json(&json!({
-            "kind": "failure", "schedule": judged.index, "run": failing, "passing": passing,
+            "kind": "failure", "schedule": judged.index, "strategy": judged.strategy, "run": failing,
+            "passing": passing, "from": judged.decisions.len(), "waiting": end.stuck,
             "decisions": described, "left_out": left_out, "difference": difference,
-            "violations": report::violations(explained, &base.reference),
+            "violations": report::violations(explained, &base.reference, &end),
         }));
     }
     print_text(&report::story(&story))
 }
 
-fn save(facts: &Facts, explained: &Explained, path: &std::path::Path) -> Result<()> {
+fn save(
+    facts: &Facts,
+    explained: &Explained,
+    described: &[Described],
+    (worker, files): (&mut Worker, &mut Files),
+    path: &std::path::Path,
+) -> Result<()> {
     let names = explained.violates.iter().map(|property| property.name().to_owned()).collect();
-    let file = ScheduleFile::new(&explained.decisions, names, |name| facts.path(name), |_| String::new());
-    let file = file.ok_or_else(|| {
-        anyhow!("a decision names a thread that schedule 0 does not have; it cannot be saved")
-    })?;
+    let mut order: Vec<usize> = (0..explained.decisions.len()).collect();
+    order.sort_by_key(|&i| explained.failing.applied.get(i).copied().flatten());
+    let mut before: Vec<Decision> = Vec::new();
+    let mut saved = Vec::new();
+    for (n, decision) in order.into_iter().map(|i| explained.decisions[i]).enumerate() {
+        let code = match decision.place.offset {
+            0 => None,
+            _ => worker.code_at(&before, &decision.place, files)?,
+        };
+        before.push(decision);
+        saved.push((decision, code, described.get(n).map_or_else(String::new, Described::text)));
+    }
+    let file = ScheduleFile::new(&saved, names, |name| facts.path(name));
+    let file = file.context("a decision names a thread whose parents are not known; it cannot be saved")?;
     let new = path.with_extension("new");
     std::fs::write(&new, file.to_text()).with_context(|| format!("cannot write {}", new.display()))?;
     std::fs::rename(&new, path).with_context(|| format!("cannot write {}", path.display()))?;
@@ -293,36 +376,58 @@ fn replay(
 ) -> Result<ExitCode> {
     let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     let parsed = ScheduleFile::parse(&text).with_context(|| path.display().to_string())?;
-    let decisions = parsed.decisions().with_context(|| path.display().to_string())?;
-    let trial = worker(setting, base)?.run(&decisions, false)?;
+    let saved = parsed.decisions().with_context(|| path.display().to_string())?;
+    let mut worker = worker(setting, base)?;
+    let mut files = setting.files();
+    // Inside a step, the saved code is looked for: a recompile moves instructions.
+    let mut decisions: Vec<Decision> = Vec::new();
+    let mut gone: Vec<usize> = Vec::new();
+    for (i, (decision, entry)) in saved.iter().zip(&parsed.decisions).enumerate() {
+        let place = match &entry.code {
+            Some(code) => worker.find_code(&decisions, &decision.place, code, &mut files)?,
+            None => Some(decision.place),
+        };
+        match place {
+            Some(place) => decisions.push(Decision { place, ..*decision }),
+            None => gone.push(i),
+        }
+    }
+    let trial = worker.run(&decisions, false)?;
     let violates = violated(properties, &trial, &base.reference);
-    let gone: Vec<&str> = parsed
-        .decisions
-        .iter()
-        .zip(&trial.applied)
-        .filter(|(_, at)| at.is_none())
-        .map(|(saved, _)| saved.thread.as_str())
-        .collect();
+    let mut kept = (0..saved.len()).filter(|i| !gone.contains(i)).collect::<Vec<_>>().into_iter();
+    let missed: Vec<usize> =
+        trial.applied.iter().filter_map(|at| kept.next().filter(|_| at.is_none())).collect();
+    gone.extend(missed);
+    gone.sort_unstable();
     let run = setting.keep(&decisions)?;
+    let nothing_left = !saved.is_empty() && gone.len() == saved.len();
     if as_json {
         let names: Vec<_> = violates.iter().map(|property| property.name()).collect();
         output::json(&json!({
             "kind": "replay", "end": trial.ending.word(), "steps": trial.steps, "run": run, "violates": names,
-            "not_reached": gone.len(),
+            "decisions": saved.len(), "not_reached": gone,
         }))?;
     } else {
-        let judged =
-            Judged { index: 1, strategy: String::new(), decisions, trial, violates: violates.clone() };
+        let strategy = String::new();
+        let judged = Judged { index: 1, strategy, decisions, trial, violates: violates.clone() };
         output::line(report::schedule_line(&judged, Some(&run)))?;
-        if !gone.is_empty() {
-            output::line(format!(
-                "{} of {} decisions were not reached (threads {}): the program has changed there, and this test may \
-                 no longer test what it did",
-                gone.len(),
-                parsed.decisions.len(),
-                gone.join(", ")
-            ))?;
+        for i in &gone {
+            let entry = &parsed.decisions[*i];
+            let was = if entry.was.is_empty() { String::new() } else { format!(" (it was: {})", entry.was) };
+            let text = format!(
+                "decision {} was not reached: thread {} has no such place any more{was}",
+                i + 1,
+                entry.thread
+            );
+            output::line(output::printable(&text))?;
+        }
+        if nothing_left {
+            output::line(
+                "no decision of the file was reached: the program has changed, and this tests nothing; search again and save",
+            )?;
+        } else if !gone.is_empty() {
+            output::line("the program has changed there, and this test may no longer test what it did")?;
         }
     }
-    Ok(if violates.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if violates.is_empty() && !nothing_left { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,0 +1,188 @@
+//! `rewind check` end to end, over static programs in a root of their own.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Output},
+    sync::OnceLock,
+};
+
+struct Fixture {
+    dir: PathBuf,
+}
+
+fn top() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// A root with the bank and the philosophers, broken and fixed, linked statically.
+fn fixture() -> &'static Fixture {
+    static FIXTURE: OnceLock<Fixture> = OnceLock::new();
+    FIXTURE.get_or_init(|| {
+        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("check-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("root/bin")).unwrap();
+        std::fs::create_dir_all(dir.join("root/tmp")).unwrap();
+        for (name, flags) in [
+            ("bank", &[][..]),
+            ("bank-fixed", &["-DFIXED"]),
+            ("philosophers", &[]),
+            // The same code after a recompile that moves it.
+            ("two-stores", &[]),
+            ("two-stores-moved", &["-O0"]),
+            ("two-stores-fixed", &["-DFIXED"]),
+        ] {
+            let example = name.trim_end_matches("-fixed").trim_end_matches("-moved");
+            let source = top().join(format!("examples/{example}/{example}.c"));
+            let out = dir.join("root/bin").join(name);
+            let built = Command::new("cc")
+                .args(["-static", "-g", "-O1", "-pthread", "-o"])
+                .arg(&out)
+                .args(flags)
+                .arg(&source)
+                .status()
+                .unwrap();
+            assert!(built.success(), "cc of {name}");
+        }
+        Fixture { dir }
+    })
+}
+
+impl Fixture {
+    fn check(&self, home: &str, args: &[&str]) -> Output {
+        Command::new(env!("CARGO_BIN_EXE_rewind"))
+            .env("REWIND_HOME", self.dir.join(home))
+            .arg("check")
+            .args(args)
+            .output()
+            .unwrap()
+    }
+
+    /// Over the fixture's root.
+    fn over_root(&self, home: &str, args: &[&str]) -> Output {
+        let root = self.dir.join("root");
+        let mut all = vec!["--engine", "soft", "--root", root.to_str().unwrap()];
+        all.extend(args);
+        self.check(home, &all)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn status(output: &Output) -> i32 {
+    output.status.code().unwrap_or_else(|| panic!("ended by a signal: {output:?}"))
+}
+
+fn save_arg(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// One job and two jobs, on homes of their own, tell the same; the saved schedule fails again, passes on the fix, and
+/// a file that names nothing in the program is said to test nothing.
+#[test]
+fn the_bank_loses_money_in_the_same_words_whatever_the_jobs() {
+    let fixture = fixture();
+    let saved = fixture.path("bank.schedule");
+    let one = fixture.over_root("home-1", &["--jobs", "1", "--save", save_arg(&saved), "--", "/bin/bank"]);
+    let report = text(&one);
+    assert_eq!(status(&one), 1, "{report}{}", String::from_utf8_lossy(&one.stderr));
+    for part in [
+        "violates same-outcome, sdk",
+        "narrowed: ",
+        "bank.c:",
+        "passing partner: run ",
+        "balance-adds-up",
+        "n = 3, k = ",
+    ] {
+        assert!(report.contains(part), "no {part:?} in\n{report}");
+    }
+    let two = fixture.over_root("home-2", &["--jobs", "2", "--", "/bin/bank"]);
+    assert_eq!(report, text(&two));
+
+    let again = fixture.over_root("home-1", &["--replay", save_arg(&saved), "--", "/bin/bank"]);
+    assert_eq!(status(&again), 1, "{}", text(&again));
+    assert!(text(&again).contains("violates same-outcome, sdk"), "{}", text(&again));
+    let fixed = fixture.over_root("home-1", &["--replay", save_arg(&saved), "--", "/bin/bank-fixed"]);
+    assert_eq!(status(&fixed), 0, "{}", text(&fixed));
+    assert!(text(&fixed).contains("holds"), "{}", text(&fixed));
+
+    let foreign = std::fs::read_to_string(&saved).unwrap().replace("\"thread\": \"0.", "\"thread\": \"0.7.");
+    let file = fixture.path("foreign.schedule");
+    std::fs::write(&file, foreign).unwrap();
+    let nothing = fixture.over_root("home-1", &["--replay", save_arg(&file), "--", "/bin/bank"]);
+    assert_eq!(status(&nothing), 1, "{}", text(&nothing));
+    assert!(text(&nothing).contains("this tests nothing"), "{}", text(&nothing));
+}
+
+#[test]
+fn a_deadlock_says_who_waits_for_whom() {
+    let output = fixture().over_root("home-3", &["--schedules", "400", "--", "/bin/philosophers"]);
+    let report = text(&output);
+    assert_eq!(status(&output), 1, "{report}");
+    assert!(report.contains("violates no-hang"), "{report}");
+    assert!(report.contains("waits for the mutex forks"), "{report}");
+    assert!(report.contains("held by thread"), "{report}");
+    assert!(report.contains("they wait in a circle: "), "{report}");
+    assert!(report.contains("philosophers.c:"), "{report}");
+}
+
+/// Found by `accesses`, inside a step; the saved schedule fails on a build with other instructions too.
+#[test]
+fn two_stores_are_found_by_their_accesses_and_again_after_a_recompile() {
+    let fixture = fixture();
+    let saved = fixture.path("stores.schedule");
+    let args = ["--strategy", "accesses", "--save", save_arg(&saved), "--", "/bin/two-stores"];
+    let output = fixture.over_root("home-4", &args);
+    let report = text(&output);
+    assert_eq!(status(&output), 1, "{report}");
+    assert!(report.contains("(worker), after it has written done"), "{report}");
+    assert!(report.contains("is killed by SIGABRT at two-stores.c:"), "{report}");
+    let moved = fixture.over_root("home-4", &["--replay", save_arg(&saved), "--", "/bin/two-stores-moved"]);
+    assert_eq!(status(&moved), 1, "{}", text(&moved));
+    assert!(text(&moved).contains("violates same-outcome, no-crash"), "{}", text(&moved));
+}
+
+#[test]
+fn fixed_programs_pass() {
+    for program in ["/bin/bank-fixed", "/bin/two-stores-fixed"] {
+        let output = fixture().over_root("home-5", &["--schedules", "40", "--", program]);
+        let report = text(&output);
+        assert_eq!(status(&output), 0, "{program}: {report}");
+        assert!(report.ends_with("0 of 41 schedules tried violate a property\n"), "{report}");
+    }
+}
+
+#[test]
+fn bad_usage_is_named() {
+    let fixture = fixture();
+    let cases: [(&[&str], i32, &str); 8] = [
+        (&[], 2, "no command to check"),
+        (&["--strategy", "dfs", "--", "/bin/bank"], 2, "dfs is not a strategy"),
+        (&["--strategy", "pct:0", "--", "/bin/bank"], 2, "depth of pct"),
+        (&["--property", "x", "--", "/bin/bank"], 2, "x is not a property"),
+        (&["--timeout", "2 years", "--", "/bin/bank"], 2, "no unit of time"),
+        (&["--jobs", "0", "--", "/bin/bank"], 2, "--jobs"),
+        (&["--replay", "/nowhere", "--save", "x", "--", "/bin/bank"], 2, "cannot be used with"),
+        (&["--run", "12", "--", "/bin/bank"], 2, "cannot be used with"),
+    ];
+    for (args, wanted, words) in cases {
+        let output = fixture.check("home-6", args);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(status(&output), wanted, "{args:?}: {error}");
+        assert!(error.contains(words), "{args:?}: {error}");
+    }
+    let file = fixture.path("no.schedule");
+    std::fs::write(&file, "{\"format\": \"else\"}").unwrap();
+    let output = fixture.over_root("home-6", &["--replay", save_arg(&file), "--", "/bin/bank"]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(status(&output), 1, "{error}");
+    assert!(error.contains("not a schedule file"), "{error}");
+    let output = fixture.over_root("home-6", &["--from", "5", "--", "/bin/bank"]);
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(status(&output), 1, "{error}");
+    assert!(error.contains("decisions can start from step"), "{error}");
+}
