@@ -42,7 +42,10 @@ def _send(key, body, details):
     if len(line) > _LONGEST:
         body["details"] = {"cut": True}
         line = json.dumps({key: body}, default=repr, sort_keys=True) + "\n"
-    os.write(device, line.encode())
+    try:
+        os.write(device, line.encode())
+    except OSError:
+        pass  # a program under test must not fail because its report did
 
 
 def always(holds, name, **details):

@@ -1,0 +1,170 @@
+//! Each SDK from a program of its language, inside the guest: a `sometimes` that never holds is reported, an
+//! `unreachable` that is reached fails the check.
+
+use std::{
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+const C: &str = r#"
+#include "rewind.h"
+int main(int argc, char **argv) {
+    (void)argv;
+    REWIND_ALWAYS(1, "a");
+    REWIND_SOMETIMES(0, "s");
+    REWIND_REACHABLE("r");
+    if (argc > 1)
+        REWIND_UNREACHABLE("u");
+    return 0;
+}
+"#;
+
+const RUST: &str = r#"
+fn main() {
+    rewind_sdk::always!(true, "a");
+    rewind_sdk::sometimes!(false, "s");
+    rewind_sdk::reachable!("r");
+    if std::env::args().len() > 1 {
+        rewind_sdk::unreachable_here!("u");
+    }
+}
+"#;
+
+const GO: &str = r#"
+package main
+
+import (
+	"os"
+	"sdk/rewind"
+)
+
+func main() {
+	rewind.Always(true, "a", nil)
+	rewind.Sometimes(false, "s", nil)
+	rewind.Reachable("r", nil)
+	if len(os.Args) > 1 {
+		rewind.Unreachable("u", nil)
+	}
+}
+"#;
+
+const PYTHON: &str = r#"
+import sys
+sys.path.insert(0, sys.argv[1])
+import rewind_sdk as rewind
+rewind.always(True, "a")
+rewind.sometimes(False, "s")
+rewind.reachable("r")
+if len(sys.argv) > 2:
+    rewind.unreachable("u")
+"#;
+
+const SHELL: &str = r#"#!/bin/bash
+rewind-assert always a true
+rewind-assert sometimes s false
+rewind-assert reachable r
+[ $# -eq 0 ] || rewind-assert unreachable u
+exit 0
+"#;
+
+fn top() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+/// A new folder of this test's own.
+fn folder(name: &str) -> PathBuf {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("sdk-{name}-{}", std::process::id()));
+    std::fs::create_dir_all(dir.join("root/bin")).unwrap();
+    std::fs::create_dir_all(dir.join("root/tmp")).unwrap();
+    dir
+}
+
+fn built(command: &mut Command) {
+    let done = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// Checks `command` as it is and with one more argument.
+fn reports(dir: &Path, options: &[&str], command: &[&str]) {
+    for bad in [false, true] {
+        let mut rewind = Command::new(env!("CARGO_BIN_EXE_rewind"));
+        rewind.env("REWIND_HOME", dir.join("home")).current_dir(dir);
+        rewind.args(["check", "--engine", "soft", "--schedules", "1"]).args(options).arg("--").args(command);
+        if bad {
+            rewind.arg("bad");
+        }
+        let output = rewind.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        let all = format!("{text}{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(output.status.code(), Some(i32::from(bad)), "{all}");
+        assert!(text.contains("never satisfied in any schedule tried: sometimes \"s\"\n"), "{all}");
+        assert!(!text.contains("reachable \"r\""), "{all}");
+        assert_eq!(text.contains("unreachable \"u\" failed"), bad, "{all}");
+    }
+}
+
+fn over_root(dir: &Path, command: &[&str]) {
+    let root = dir.join("root");
+    reports(dir, &["--root", root.to_str().unwrap()], command);
+}
+
+#[test]
+fn c() {
+    let dir = folder("c");
+    std::fs::write(dir.join("main.c"), C).unwrap();
+    let include = top().join("sdk/c");
+    built(
+        Command::new("cc")
+            .current_dir(&dir)
+            .args(["-static", "-o", "root/bin/main", "main.c", "-I"])
+            .arg(include),
+    );
+    over_root(&dir, &["/bin/main"]);
+}
+
+#[test]
+fn rust() {
+    let dir = folder("rust");
+    std::fs::write(dir.join("main.rs"), RUST).unwrap();
+    let library = top().join("sdk/rust/src/lib.rs");
+    let rustc = || {
+        let mut rustc = Command::new("rustc");
+        rustc.current_dir(&dir).args(["--edition", "2024", "-C", "target-feature=+crt-static"]);
+        rustc
+    };
+    built(rustc().args(["--crate-type", "rlib", "--crate-name", "rewind_sdk"]).arg(library));
+    built(rustc().args(["--extern", "rewind_sdk=librewind_sdk.rlib", "-o", "root/bin/main", "main.rs"]));
+    over_root(&dir, &["/bin/main"]);
+}
+
+#[test]
+fn go() {
+    let dir = folder("go");
+    std::fs::create_dir_all(dir.join("rewind")).unwrap();
+    std::fs::copy(top().join("sdk/go/rewind.go"), dir.join("rewind/rewind.go")).unwrap();
+    std::fs::write(dir.join("go.mod"), "module sdk\n\ngo 1.19\n").unwrap();
+    std::fs::write(dir.join("main.go"), GO).unwrap();
+    let mut go = Command::new("go");
+    go.current_dir(&dir).args(["build", "-o", "root/bin/main", "."]);
+    built(go.env("CGO_ENABLED", "0").env("GOFLAGS", "-mod=mod").env("GOCACHE", dir.join("cache")));
+    over_root(&dir, &["/bin/main"]);
+}
+
+/// Over this machine's own root.
+#[test]
+fn python() {
+    let dir = folder("python");
+    std::fs::write(dir.join("main.py"), PYTHON).unwrap();
+    let library = top().join("sdk/python").canonicalize().unwrap();
+    reports(&dir, &[], &["/usr/bin/python3", "main.py", library.to_str().unwrap()]);
+}
+
+/// Over this machine's own root.
+#[test]
+fn shell() {
+    let dir = folder("shell");
+    std::fs::write(dir.join("main.sh"), SHELL).unwrap();
+    let library = top().join("sdk/shell").canonicalize().unwrap();
+    let path = format!("PATH={}:/usr/bin:/bin", library.to_str().unwrap());
+    reports(&dir, &["--env", &path], &["/bin/bash", "main.sh"]);
+}
