@@ -4,11 +4,12 @@ set -euo pipefail
 
 packages=(
     # the guest kernel and init
-    linux-source-6.12 gcc libc6-dev make flex bison bc libelf-dev cpio xz-utils patch
+    linux-source-6.12 gcc libc6-dev binutils make flex bison bc libelf-dev cpio xz-utils patch
     # the test bench: a real KVM inside QEMU's emulator
-    qemu-system-x86 linux-image-6.12-cloud-amd64 kmod busybox-static rsync
+    # (virtiofsd is in qemu-system-common; the cloud kernel's modules are packed with xz or zstd)
+    qemu-system-x86 qemu-system-common linux-image-6.12-cloud-amd64 kmod zstd busybox-static
     # tests: images, guest programs
-    erofs-utils g++ python3 perl sqlite3 golang-go gdb
+    erofs-utils g++ python3 perl sqlite3 golang-go gdb strace tar mount
     # the development of all of it
     git ca-certificates
 )

@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io::{self, Read as _, Write as _},
     os::{
-        fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+        fd::{AsRawFd, FromRawFd as _, OwnedFd},
         unix::ffi::OsStrExt as _,
     },
     path::Path,
@@ -106,27 +106,56 @@ fn wait_for(pid: i32) -> io::Result<i32> {
     }
 }
 
-/// As [`wait_for`], passing on what the job's terminal shows.
+/// Control-D, the terminal's VEOF.
+const END_OF_INPUT: u8 = 4;
+
+/// As [`wait_for`], passing on what is typed into the job's terminal and what it shows.
 fn relay(terminal: Terminal, children: &OwnedFd, pid: i32) -> io::Result<i32> {
     drop(terminal.slave);
     let mut master = File::from(terminal.master);
     let mut output = File::from(sys::open(c"/dev/rewind-out", libc::O_WRONLY)?);
+    let mut input = process::outside_input().map_err(io::Error::other)?.map(File::from);
     let mut buffer = vec![0; 4096];
+    let mut pending = Vec::new();
     let mut ended = None;
     loop {
-        let mut fds = [master.as_raw_fd(), children.as_raw_fd()].map(|fd| libc::pollfd {
+        // More is read only when the terminal has taken what there was; poll(2) passes over a negative descriptor.
+        let typed = input.as_ref().filter(|_| pending.is_empty()).map_or(-1, AsRawFd::as_raw_fd);
+        let mut fds = [master.as_raw_fd(), children.as_raw_fd(), typed].map(|fd| libc::pollfd {
             fd,
             events: libc::POLLIN,
             revents: 0,
         });
+        if !pending.is_empty() {
+            fds[0].events |= libc::POLLOUT;
+        }
         // What the terminal still holds when the job has ended is shown, not waited for.
         let timeout = if ended.is_some() { 0 } else { -1 };
         // SAFETY: pointer and length of one array.
-        check(unsafe { libc::poll(fds.as_mut_ptr(), 2, timeout) })?;
+        check(unsafe { libc::poll(fds.as_mut_ptr(), 3, timeout) })?;
         let readable = fds[0].revents & libc::POLLIN != 0;
         if readable {
             let n = master.read(&mut buffer)?;
             output.write_all(&buffer[..n])?;
+        }
+        if fds[2].revents & libc::POLLIN != 0
+            && let Some(from) = &mut input
+        {
+            match from.read(&mut buffer)? {
+                // The end of input, as one types it.
+                0 => {
+                    input = None;
+                    pending.push(END_OF_INPUT);
+                }
+                n => pending.extend_from_slice(&buffer[..n]),
+            }
+        }
+        if fds[0].revents & libc::POLLOUT != 0 {
+            match master.write(&pending) {
+                Ok(n) => drop(pending.drain(..n)),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) => return Err(e),
+            }
         }
         if let (Some(status), false) = (ended, readable) {
             return Ok(status);

@@ -42,6 +42,10 @@ pub(crate) fn start(
 ) -> Result<i32, String> {
     let prepared = prepare(job)?;
     let null = open_stream(c"/dev/null", libc::O_RDWR)?;
+    let input = match terminal {
+        Some(_) => None,
+        None => outside_input()?,
+    };
     let (out, err) = match terminal {
         Some(_) => (None, None),
         None => (
@@ -55,7 +59,9 @@ pub(crate) fn start(
     if pid == 0 {
         let streams = match (terminal, &out, &err) {
             (Some(t), ..) => [t.slave.as_raw_fd(); 3],
-            (None, Some(out), Some(err)) => [null.as_raw_fd(), out.as_raw_fd(), err.as_raw_fd()],
+            (None, Some(out), Some(err)) => {
+                [input.as_ref().unwrap_or(&null).as_raw_fd(), out.as_raw_fd(), err.as_raw_fd()]
+            }
             _ => [null.as_raw_fd(); 3],
         };
         let text = match enter(device, identity, streams, terminal.is_some()) {
@@ -71,6 +77,15 @@ pub(crate) fn start(
     io::Read::read_to_string(&mut std::fs::File::from(errors), &mut text)
         .map_err(|e| format!("cannot start the job: {e}"))?;
     if text.is_empty() { Ok(pid) } else { Err(text) }
+}
+
+/// Where outside input is read; none in a machine without.
+pub(crate) fn outside_input() -> Result<Option<OwnedFd>, String> {
+    match sys::open(c"/dev/rewind-in", libc::O_RDONLY) {
+        Ok(input) => Ok(Some(input)),
+        Err(e) if e.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        Err(e) => Err(format!("cannot open /dev/rewind-in: {e}")),
+    }
 }
 
 fn open_stream(path: &CStr, flags: i32) -> Result<OwnedFd, String> {

@@ -8,7 +8,7 @@ use std::{
 
 use crate::sys;
 
-/// Both ends.
+/// Both ends; the master does not block.
 pub(crate) struct Terminal {
     pub(crate) master: OwnedFd,
     pub(crate) slave: OwnedFd,
@@ -20,7 +20,7 @@ pub(crate) fn open() -> Result<Terminal, String> {
 }
 
 fn pair() -> io::Result<Terminal> {
-    let master = sys::open(c"/dev/pts/ptmx", libc::O_RDWR | libc::O_NOCTTY)?;
+    let master = sys::open(c"/dev/pts/ptmx", libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK)?;
     let mut unlocked: i32 = 0;
     // SAFETY: the request reads one int.
     unsafe { sys::ioctl_pointer(master.as_fd(), libc::TIOCSPTLCK, &mut unlocked) }?;

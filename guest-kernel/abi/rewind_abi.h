@@ -8,7 +8,7 @@
 #define _LINUX_REWIND_ABI_H
 
 /* --- lib.rs */
-#define RW_PLATFORM_VERSION	1
+#define RW_PLATFORM_VERSION	2
 
 /* --- layout.rs */
 #define RW_RAM_BASE	0
@@ -18,6 +18,8 @@
 #define RW_CONTROL_SIZE	0x400000
 #define RW_DECISIONS_OFFSET	0x10000
 #define RW_DECISIONS_CAPACITY	4096
+#define RW_INPUT_OFFSET	0x40000
+#define RW_INPUT_MAX	0x1000
 #define RW_JOB_OFFSET	0x100000
 #define RW_JOB_CAPACITY	0x100000
 #define RW_RING_OFFSET	0x200000
@@ -51,6 +53,10 @@
 #define RW_CTL_INJECT_KIND	0x28
 #define RW_CTL_INJECT_ARG	0x30
 #define RW_CTL_JOB_LEN	0x38
+#define RW_CTL_INPUT_POLL	0x40
+#define RW_CTL_INPUT_LEN	0x48
+#define RW_CTL_NO_RECORDS	0x4c
+#define RW_INPUT_CLOSED	0xffffffff
 #define RW_TRACE_SYSCALL	(1 << 0)
 #define RW_TRACE_FUTEX	(1 << 1)
 #define RW_TRACE_FAULT	(1 << 2)

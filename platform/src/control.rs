@@ -22,6 +22,19 @@ pub const CTL_INJECT_ARG: u64 = 0x30;
 /// u64, monitor: bytes of the job in the job area.
 pub const CTL_JOB_LEN: u64 = 0x38;
 
+/// u64, monitor (any time, any thread): the guest asks for input ([`crate::port::DEVICE`]) at the first return to user mode
+/// or idle whose poll number ([`crate::state::ST_POLLS`]) is at least this; `u64::MAX` never.
+pub const CTL_INPUT_POLL: u64 = 0x40;
+/// u32, monitor, inside [`crate::port::DEVICE`]: bytes in the input area, or [`INPUT_CLOSED`]. The guest takes them at once
+/// and sets this to 0.
+pub const CTL_INPUT_LEN: u64 = 0x48;
+/// u32, monitor: non-zero drops every record and rings no [`crate::port::RING`]: for a machine that nobody drains. Nothing
+/// else of the guest changes.
+pub const CTL_NO_RECORDS: u64 = 0x4c;
+
+/// [`CTL_INPUT_LEN`]: there will be no more input.
+pub const INPUT_CLOSED: u32 = u32::MAX;
+
 /// Record system call enter and exit.
 pub const TRACE_SYSCALL: u32 = 1 << 0;
 /// Record futex wait and wake with their address.

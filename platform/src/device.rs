@@ -6,7 +6,8 @@
 //! does not look further: whether it is JSON is the reader's to judge.
 //!
 //! `/dev/rewind-out` and `/dev/rewind-err` are the job's descriptors 1 and 2: every write to them becomes
-//! [`crate::record::REC_OUTPUT`] records. They are character devices that are no terminals and cannot be sought.
+//! [`crate::record::REC_OUTPUT`] records. `/dev/rewind-in` reads the bytes of outside input; it cannot be opened (ENXIO) in a
+//! machine without ([`crate::state::ST_INPUT_OPEN`]). They are character devices that are no terminals and cannot be sought.
 
 /// Most segments of one block request.
 pub const BLOCK_SEGMENTS: usize = 256;

@@ -15,6 +15,10 @@ pub const CONTROL_SIZE: u64 = 0x40_0000;
 pub const DECISIONS_OFFSET: u64 = 0x1_0000;
 /// Entries of the decision table (a power of two; see [`crate::control::decision_slot`]).
 pub const DECISIONS_CAPACITY: u64 = 4096;
+/// Offset of the input area: the monitor puts the bytes of one delivery here ([`crate::port::DEVICE`]).
+pub const INPUT_OFFSET: u64 = 0x4_0000;
+/// Most bytes of one delivery.
+pub const INPUT_MAX: u64 = 0x1000;
 /// Offset of the job area: the monitor writes the encoded [`crate::job::Job`] here.
 pub const JOB_OFFSET: u64 = 0x10_0000;
 /// Bytes of the job area.

@@ -15,4 +15,4 @@ pub mod record;
 pub mod state;
 
 /// Version of everything in this crate. A monitor and a kernel of different versions refuse each other.
-pub const PLATFORM_VERSION: u32 = 1;
+pub const PLATFORM_VERSION: u32 = 2;

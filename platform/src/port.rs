@@ -2,7 +2,8 @@
 //! which ends the run as `guest-fault`, never a monitor error.
 
 /// `out`: guest-physical page number (`gpa >> 12`) of the state page; written once, early at boot.
-/// `in`: the monitor's [`crate::PLATFORM_VERSION`]; the kernel panics with a clear text if it differs.
+/// `in`: the monitor's [`crate::PLATFORM_VERSION`]; the kernel panics with a clear text if it differs. Where no device
+/// answers (all ones), [`crate::control::CTL_VERSION`] counts.
 pub const PLATFORM: u16 = 0x0b00;
 /// `out` (value ignored): the guest has committed a step at which it must stop. Written from inside the
 /// commit hook; nothing but the return to user mode follows.
@@ -19,8 +20,10 @@ pub const JOB: u16 = 0x0b10;
 pub const END: u16 = 0x0b14;
 /// `rep outsb` (8-bit): console text before the ring is up, and panics.
 pub const CONSOLE: u16 = 0x0b18;
-/// `out` (value ignored): the guest is idle, nothing is armed and input is open ([`crate::state::ST_INPUT_OPEN`]):
-/// the monitor returns once there is input or the channel is closed.
+/// `out` (value ignored), only while input is open ([`crate::state::ST_INPUT_OPEN`]): the guest has reached the poll number
+/// [`crate::control::CTL_INPUT_POLL`], or it is idle with nothing armed. The monitor puts bytes in the input area or closes
+/// the channel ([`crate::control::CTL_INPUT_LEN`]) and says when the next are due. Where it has none: an idle guest asks
+/// again at once, another one only when the new number is reached.
 pub const DEVICE: u16 = 0x0b1c;
 
 /// [`END`]: ordinary power off (init reported the job's status in a record before).

@@ -1,10 +1,12 @@
 #!/bin/bash
-# The kvm engine's tests, on the real KVM of the test bench: the engine against micro-guests, the machine end to end.
-# Prints the tables the tests stand on, and last one line: "N passed, N failed".
+# The kvm engine's tests, on the real KVM of the test bench: the engine against micro-guests, the machine end to end, the
+# same runs as the software CPU's, and `rewind doctor`. Prints the tables the tests stand on, and last one line:
+# "N passed, N failed".
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 tests/guest/build.sh
+[ -x target/release/rewind ] || { echo "test-kvm: target/release/rewind is missing; run 'make build'" >&2; exit 1; }
 # The test programs, built here, run there: their paths, one a line.
 programs() { # CARGO ARGUMENTS
     cargo test --quiet --no-run --message-format=json "$@" |
@@ -12,10 +14,11 @@ programs() { # CARGO ARGUMENTS
 }
 engine=$(programs --release -p vmm --test engine)
 machine=$(programs --release -p testkit --test machine)
-if [ -z "$engine" ] || [ -z "$machine" ]; then
-    echo "test-kvm: the test programs were not built" >&2
-    exit 1
-fi
+programs=$(programs --release -p testkit --test programs)
+input=$(programs --release -p testkit --test input)
+for program in "$engine" "$machine" "$programs" "$input"; do
+    [ -n "$program" ] || { echo "test-kvm: the test programs were not built" >&2; exit 1; }
+done
 
 log=build/test-kvm.log
 status=0
@@ -23,9 +26,29 @@ status=0
 REWIND_TEST_ENGINE=kvm BENCH_TIMEOUT=${BENCH_TIMEOUT:-900} tests/bench/run.sh sh -c '
     status=0
     "$1" --ignored --test-threads=1 kvm || status=1
-    "$2" --nocapture --test-threads=1 || status=1
-    exit $status' sh "$engine" "$machine" 2>&1 | tee "$log" || status=$?
+    for program in "$2" "$3" "$4"; do
+        "$program" --nocapture --test-threads=1 || status=1
+    done
+    tests/bench/doctor.sh target/release/rewind || status=1
+    exit $status' sh "$engine" "$machine" "$programs" "$input" 2>&1 | tee "$log" || status=$?
+
+# The same programs on the software CPU, here: the same hash, steps and virtual time of each.
+REWIND_TEST_ENGINE=soft "$programs" --nocapture --test-threads=1 >build/test-soft.log 2>&1 ||
+    { tail -n 40 build/test-soft.log; status=1; }
+equal=0
+differing=0
+while read -r _ name there; do
+    here=$(sed -n "s|^.*hash $name ||p" build/test-soft.log)
+    if [ "$here" = "$there" ]; then
+        equal=$((equal + 1))
+    else
+        echo "engines differ on $name: kvm $there, soft $here"
+        differing=$((differing + 1))
+    fi
+done < <(grep -o 'hash [^ ]* [0-9a-f]\{16\} [0-9]* [0-9]*$' "$log")
+echo "test result: engines. $equal passed; $differing failed" | tee -a "$log"
+if [ $differing -gt 0 ] || [ $equal = 0 ]; then status=1; fi
 
 awk '/^test result:/ { passed += $4; failed += $6; runs++ }
-    END { printf "%d passed, %d failed\n", passed, failed + (runs < 2) }' "$log"
+    END { printf "%d passed, %d failed\n", passed, failed + (runs < 6) }' "$log"
 exit "$status"

@@ -1,11 +1,16 @@
 #!/bin/bash
-# Builds the root of the machine's tests: programs of this folder, busybox, and coreutils' sleep with its libraries,
-# as the EROFS image build/test-root.erofs. Cached by its inputs; the same bytes for the same inputs.
+# Builds the root of the machine's tests: programs of this folder, busybox, and some of the host's own with their
+# libraries, as the EROFS image build/test-root.erofs. Cached by its inputs; the same bytes for the same inputs.
 set -euo pipefail
 cd "$(dirname "$0")"
 image=../../build/test-root.erofs
+# These two are not as busybox has them.
+own=(/bin/sleep /usr/bin/strace)
+for program in "${own[@]}"; do
+    [ -x "$program" ] || { echo "no $program found; run 'make setup'" >&2; exit 1; }
+done
 
-stamp=$( (cat ./*.c ./*.sh /bin/busybox /bin/sleep; gcc --version) | b2sum | cut -c1-32)
+stamp=$( (cat ./*.c ./*.h ./*.sh /bin/busybox "${own[@]}"; gcc --version) | b2sum | cut -c1-32)
 [ "$(cat "$image.stamp" 2>/dev/null)" != "$stamp" ] || [ ! -s "$image" ] || exit 0
 
 mkdir -p ../../build
@@ -22,8 +27,8 @@ cp /bin/busybox "$root/bin/busybox"
 for name in $(/bin/busybox --list); do
     [ -e "$root/bin/$name" ] || ln -s busybox "$root/bin/$name"
 done
-cp /bin/sleep "$root/usr/bin/sleep"
-ldd /bin/sleep | grep -o '/[^ ]*' | while read -r library; do
+cp "${own[@]}" "$root/usr/bin/"
+ldd "${own[@]}" | grep -o '/[^ ]*[^: ]' | grep -v -x -F "$(printf '%s\n' "${own[@]}")" | sort -u | while read -r library; do
     mkdir -p "$root$(dirname "$library")"
     cp -L "$library" "$root$library"
 done

@@ -6,8 +6,8 @@ use bytemuck::Zeroable;
 use rewind_platform::{
     PLATFORM_VERSION,
     control::{
-        CTL_DECISIONS, CTL_INJECT_ARG, CTL_INJECT_KIND, CTL_JOB_LEN, CTL_STOP_NOW, CTL_STOP_STEP, CTL_TRACE,
-        CTL_VERSION, DecisionEntry, SLOT_ARMED, SLOT_DONE, decision_slot,
+        CTL_DECISIONS, CTL_INJECT_ARG, CTL_INJECT_KIND, CTL_JOB_LEN, CTL_NO_RECORDS, CTL_STOP_NOW,
+        CTL_STOP_STEP, CTL_TRACE, CTL_VERSION, DecisionEntry, SLOT_ARMED, SLOT_DONE, decision_slot,
     },
     job::Job,
     layout::{CONTROL_BASE, DECISIONS_CAPACITY, DECISIONS_OFFSET, JOB_CAPACITY, JOB_OFFSET},
@@ -43,6 +43,8 @@ impl Machine {
         self.memory.control_u64(CTL_JOB_LEN).store(0, Ordering::SeqCst);
         self.set_stop_step(u64::MAX);
         self.set_trace_level(self.trace_level);
+        self.memory.control_u32(CTL_NO_RECORDS).store(0, Ordering::SeqCst);
+        self.reset_inputs();
         self.ring.reset(&self.memory);
         self.set_decisions(&[])
     }
@@ -55,6 +57,12 @@ impl Machine {
     pub fn set_trace_level(&mut self, bits: u32) {
         self.trace_level = bits;
         self.memory.control_u32(CTL_TRACE).store(bits, Ordering::SeqCst);
+    }
+
+    /// Whether the guest writes records at all. It does until told otherwise, also after a restore; without them a run has
+    /// the same steps and memory, but nothing to see.
+    pub fn set_records(&mut self, wanted: bool) {
+        self.memory.control_u32(CTL_NO_RECORDS).store(u32::from(!wanted), Ordering::SeqCst);
     }
 
     /// Replaces the decision table. All entries are armed, whatever their `state` says; entries for one place

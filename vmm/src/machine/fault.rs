@@ -149,6 +149,17 @@ pub enum MachineError {
         /// Capacity.
         max: u64,
     },
+    /// Too many bytes for one delivery.
+    #[error("{len} bytes of input were given at once, at most {max} fit")]
+    InputTooLong {
+        /// Given.
+        len: usize,
+        /// Capacity.
+        max: u64,
+    },
+    /// Input was given where the guest did not ask.
+    #[error("input can only be given where the guest asks for it")]
+    NoInputWanted,
     /// The job could not be encoded.
     #[error("the job cannot be encoded: {0}")]
     JobEncoding(postcard::Error),

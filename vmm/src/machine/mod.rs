@@ -2,6 +2,7 @@
 
 mod control;
 mod fault;
+mod input;
 mod ports;
 mod run;
 mod state;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 use rewind_platform::{job::Job, state::Fact};
 
 pub use fault::{EndReason, GuestFault, MachineError};
+pub use input::Input;
 pub use state::MachineState;
 pub use stop::{Interrupter, RecordSink, Stop, Until};
 
@@ -76,16 +78,21 @@ pub struct RunParameters {
     pub input_open: bool,
 }
 
+impl RunParameters {
+    /// What a run has unless asked otherwise.
+    pub const DEFAULT: RunParameters = RunParameters {
+        quantum: 2_000,
+        horizon: 365 * 86_400 * 1_000_000_000,
+        idling: 3_600 * 1_000_000_000,
+        poll_cost: 150,
+        page_cost: 400,
+        input_open: false,
+    };
+}
+
 impl Default for RunParameters {
     fn default() -> Self {
-        RunParameters {
-            quantum: 2_000,
-            horizon: 365 * 86_400 * 1_000_000_000,
-            idling: 3_600 * 1_000_000_000,
-            poll_cost: 150,
-            page_cost: 400,
-            input_open: false,
-        }
+        RunParameters::DEFAULT
     }
 }
 
@@ -121,6 +128,7 @@ pub struct Machine {
     slice_left: Branches,
     /// Last console text, for panics.
     console: Vec<u8>,
+    inputs: input::Inputs,
 }
 
 impl std::fmt::Debug for Machine {
@@ -177,6 +185,7 @@ impl Machine {
             ended: false,
             slice_left: Branches(slice_left),
             console: Vec::new(),
+            inputs: input::Inputs::default(),
         };
         machine.reset_control()?;
         Ok(machine)

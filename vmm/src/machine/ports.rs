@@ -24,6 +24,8 @@ pub(super) enum Effect {
     Stop,
     /// Init asks for its job.
     Job,
+    /// It asks for outside input that no log has.
+    Input,
     /// The end.
     End(EndReason),
     /// Watched memory was filled from an image.
@@ -67,7 +69,9 @@ impl Machine {
                 Err(fault(port, "used before the state page was published"))
             }
             port::STOP => Ok(Effect::Stop),
-            port::RING | port::DEVICE => Ok(Effect::Continue),
+            port::RING => Ok(Effect::Continue),
+            port::DEVICE if self.input_wanted()? => Ok(Effect::Continue),
+            port::DEVICE => Ok(Effect::Input),
             port::BLOCK => match block::serve(&self.memory, &mut self.images, value) {
                 Ok(Served::Done(filled)) => Ok(self.filled(&filled)),
                 Ok(Served::Unreadable { image, source }) => {

@@ -144,6 +144,7 @@ impl Machine {
                 self.waiting_for_job = true;
                 Some(Stop::Job)
             }
+            Effect::Input => Some(Stop::Input),
             Effect::Stop => {
                 self.place = Place::Counted(Instructions(0));
                 let wanted = self.memory.control_u32(CTL_STOP_NOW).swap(0, Ordering::SeqCst) != 0;

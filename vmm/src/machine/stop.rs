@@ -2,7 +2,10 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use rewind_platform::{control::CTL_STOP_NOW, record::RecordHeader};
+use rewind_platform::{
+    control::{CTL_INPUT_POLL, CTL_STOP_NOW},
+    record::RecordHeader,
+};
 
 use super::{EndReason, GuestFault, Machine};
 use crate::{
@@ -44,6 +47,9 @@ pub enum Stop {
     Step,
     /// At the position asked for.
     Position,
+    /// The guest asks for outside input ([`Machine::give_input`]): it is idle and nothing else can happen, or
+    /// [`Interrupter::ask_for_input`] was used. Not a place to capture.
+    Input,
     /// At the commit a stop decision named.
     Decision,
     /// The guest ended.
@@ -87,6 +93,11 @@ impl Interrupter {
     /// Stops at the next commit of a step: a good place to capture. A guest that makes no step never gets there.
     pub fn stop_soon(&self) {
         self.memory.control_u32(CTL_STOP_NOW).store(1, Ordering::SeqCst);
+    }
+
+    /// There is input: stops with [`Stop::Input`] at the next poll point, if the guest's channel is open.
+    pub fn ask_for_input(&self) {
+        self.memory.control_u64(CTL_INPUT_POLL).store(0, Ordering::SeqCst);
     }
 
     /// Stops wherever the CPU is. The place depends on wall-clock time: nothing of it may be kept.

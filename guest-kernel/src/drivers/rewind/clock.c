@@ -136,12 +136,13 @@ void rewind_advance_to(u64 when)
 /* Idle, interrupts off: time jumps to the next deadline, or the machine has come to rest. */
 void rewind_idle(void)
 {
+	u64 now = rewind_now();
+
 	S.polls++;
-	rewind_look_idle();
-	if (S.deadline == U64_MAX) {	/* only input can end this; the monitor answers when there is some */
-		outl(0, RW_DEVICE);
+	if (rewind_input(&rewind_kernel_regs,
+			 S.deadline == U64_MAX || (S.deadline > now && S.deadline - now > S.horizon)))
 		return;
-	}
+	rewind_look_idle();
 	rewind_advance_to(S.deadline);
 	rewind_fire(&rewind_kernel_regs);
 }

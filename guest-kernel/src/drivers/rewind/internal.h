@@ -33,6 +33,10 @@ u8 *rewind_record_begin(unsigned long *irqflags);
 void rewind_record_end(unsigned long irqflags, struct task_struct *task, u16 kind, u16 flags, u32 aux, u32 len);
 void rewind_record(u16 kind, u16 flags, u32 aux, const void *payload, u32 len);
 
+/* input.c: outside input may be taken now, `idle`: nothing else will happen. True: it was. Interrupts are off. */
+bool rewind_input(struct pt_regs *regs, bool idle);
+bool rewind_input_possible(void);
+
 /* verdict.c */
 void rewind_look_idle(void);
 void rewind_look_commit(u64 name, struct pt_regs *regs);

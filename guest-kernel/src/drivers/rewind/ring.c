@@ -19,6 +19,12 @@ static noinline void rewind_put(u32 len)
 	u64 rest = len, from = (u64)&record;
 
 	asm volatile(
+		/* Nobody reads: as if it had been moved. */
+		"	cmpl	$0, %c[none](%[control])\n\t"
+		"	je	1f\n\t"
+		"	addq	%[rest], %%rsi\n\t"
+		"	xorl	%%ecx, %%ecx\n\t"
+		"	jmp	3f\n"
 		/* Past the high-water mark: ask until there is room. */
 		"1:	movq	%c[head](%[control]), %%rdi\n\t"
 		"movq	%%rdi, %%rax\n\t"
@@ -47,14 +53,15 @@ static noinline void rewind_put(u32 len)
 		"movl	%%eax, %%ecx\n\t"
 		"leaq	%c[ring](%[control]), %%rdi\n\t"
 		"rep movsq\n\t"
-		"addq	%[rest], %c[head](%[control])\n\t"
-		"xorl	%%edi, %%edi\n\t"
+		"addq	%[rest], %c[head](%[control])\n"
+		"3:	xorl	%%edi, %%edi\n\t"
 		"xorl	%%edx, %%edx\n\t"
 		"xorl	%%eax, %%eax\n\t"
 		: "+S" (from)
 		: [rest] "r" (rest), [control] "r" (rewind_control), [head] "i" (RW_CTL_RING_HEAD),
 		  [tail] "i" (RW_CTL_RING_TAIL), [high] "i" (RW_RING_HIGH_WATER), [port] "i" (RW_RING),
-		  [mask] "i" (RW_RING_CAPACITY - 1), [capacity] "i" (RW_RING_CAPACITY), [ring] "i" (RW_RING_OFFSET)
+		  [mask] "i" (RW_RING_CAPACITY - 1), [capacity] "i" (RW_RING_CAPACITY), [ring] "i" (RW_RING_OFFSET),
+		  [none] "i" (RW_CTL_NO_RECORDS)
 		: "rax", "rcx", "rdx", "rdi", "cc", "memory");
 }
 

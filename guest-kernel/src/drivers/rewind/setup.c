@@ -108,6 +108,8 @@ static void __init rewind_late_init(void)
 		panic("rewind: cannot map the control slot");
 	outl(__pa_symbol(&rewind_state) >> PAGE_SHIFT, RW_PLATFORM);
 	version = inl(RW_PLATFORM);
+	if (version == ~0U)	/* no device answers: memory was prepared by hand */
+		version = CTL32(RW_CTL_VERSION);
 	if (version != RW_PLATFORM_VERSION)
 		panic("rewind: this kernel speaks platform version %u, the monitor %u: use the kernel that was built with this monitor",
 		      RW_PLATFORM_VERSION, version);

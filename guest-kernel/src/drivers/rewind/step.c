@@ -155,6 +155,8 @@ bool rewind_return_to_user(struct pt_regs *regs)
 	S.polls++;
 	if (rewind_fire(regs))
 		return true;
+	if (unlikely(S.input_open) && rewind_input(regs, false))
+		return true;
 	if (unlikely(rw->inject_kind)) {
 		u16 kind = rw->inject_kind;
 

@@ -152,7 +152,7 @@ void rewind_look_idle(void)
 {
 	u64 now = rewind_now(), quiet;
 
-	if (S.input_open)
+	if (rewind_input_possible())
 		return;
 	if (S.deadline == U64_MAX || (S.deadline > now && S.deadline - now > S.horizon))
 		rest(RW_END_STALLED);
