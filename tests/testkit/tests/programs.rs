@@ -1,8 +1,6 @@
 //! What real programs use of the kernel, one program after the other: each is the same however it is run. Prints a line
 //! `hash PROGRAM HASH STEPS NOW` each, by which the test bench compares the engines.
 
-use std::collections::BTreeSet;
-
 use rewind_platform::control::{TRACE_FAULT, TRACE_FUTEX, TRACE_MMAP, TRACE_SYSCALL};
 use testkit::{Gatherer, Kit, Outcome, config, finish, job};
 use vmm::{EndReason, EngineKind, Machine, MachineConfig, Stop, Until, address::Step};
@@ -125,7 +123,7 @@ fn looking_at_a_run_changes_no_byte_of_memory() {
     let first = machine.step().0;
     assert_eq!(machine.run(&Until::END, &mut ()).unwrap(), Stop::End(EndReason::PowerOff));
     let (plain, steps, now) = (memory_of(machine), machine.step(), machine.now());
-    let mut compare = |how: &str, machine: &Machine| {
+    let compare = |how: &str, machine: &Machine| {
         assert_eq!((machine.step(), machine.now()), (steps, now), "{how}");
         let pages = differing_pages(&plain, &memory_of(machine));
         assert!(pages.is_empty(), "{how}: pages {pages:x?} differ");
