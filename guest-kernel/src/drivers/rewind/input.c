@@ -7,6 +7,7 @@
  * The question is one piece of assembly, as in step.c: an answer of "not yet" leaves nothing in memory or registers.
  */
 #include <linux/fs.h>
+#include <linux/hardirq.h>
 #include <linux/init.h>
 #include <linux/miscdevice.h>
 #include <linux/mutex.h>
