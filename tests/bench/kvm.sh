@@ -22,6 +22,9 @@ done
 
 log=build/test-kvm.log
 status=0
+# The same programs on the software CPU, here and meanwhile: the same hash, steps and virtual time of each.
+REWIND_TEST_ENGINE=soft "$programs" --nocapture --test-threads=1 >build/test-soft.log 2>&1 &
+soft=$!
 # shellcheck disable=SC2016 # expanded by the shell inside
 REWIND_TEST_ENGINE=kvm BENCH_TIMEOUT=${BENCH_TIMEOUT:-900} tests/bench/run.sh sh -c '
     status=0
@@ -31,10 +34,8 @@ REWIND_TEST_ENGINE=kvm BENCH_TIMEOUT=${BENCH_TIMEOUT:-900} tests/bench/run.sh sh
     done
     tests/bench/doctor.sh target/release/rewind || status=1
     exit $status' sh "$engine" "$machine" "$programs" "$input" 2>&1 | tee "$log" || status=$?
+wait $soft || { tail -n 40 build/test-soft.log; status=1; }
 
-# The same programs on the software CPU, here: the same hash, steps and virtual time of each.
-REWIND_TEST_ENGINE=soft "$programs" --nocapture --test-threads=1 >build/test-soft.log 2>&1 ||
-    { tail -n 40 build/test-soft.log; status=1; }
 equal=0
 differing=0
 while read -r _ name there; do

@@ -136,7 +136,8 @@ static void udp(void)
 	printf("%s\n", strerror(errno));
 	to.sin6_port = htons(9);
 	CHECK(!connect(out, (void *)&to, sizeof(to)) && send(out, "x", 1, 0) == 1);
-	printf("refused: %ld %s\n", (long)recv(out, text, 1, 0), strerror(errno));
+	CHECK(recv(out, text, 1, 0) == -1);
+	printf("refused: %s\n", strerror(errno));
 	struct if_nameindex *names = if_nameindex();
 	for (struct if_nameindex *i = names; i && i->if_index; i++)
 		printf("%u %s\n", i->if_index, i->if_name);
