@@ -84,6 +84,8 @@ pub struct Base {
     pub deadline: Option<VirtualNs>,
     /// Virtual nanoseconds of a step.
     pub quantum: u64,
+    /// The job has more than one thread in schedule 0.
+    pub forks: bool,
     /// What was seen before the base.
     before: Observer,
     /// Schedule 0.

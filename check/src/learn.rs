@@ -21,9 +21,9 @@ use crate::{
 /// Scheduling points gathered at most; a longer program is perturbed in its first part only.
 const MOST_POINTS: usize = 200_000;
 /// User instructions whose accesses are looked at, over one learning run.
-const MOST_STREAMED: u64 = 30_000_000;
+const MOST_STREAMED: u64 = 8_000_000;
 /// A first learning run with more user instructions or points than this is the only one.
-const SHORT: (u64, usize) = (20_000_000, 20_000);
+const SHORT: (u64, usize) = (4_000_000, 10_000);
 /// Pages whose accesses are kept.
 const MOST_PAGES: usize = 16 << 10;
 /// Accesses kept of one thread to one location: the first and the last ones.
@@ -137,7 +137,8 @@ fn same_memory(facts: &Facts, cell: &[Touch], a: u32, b: u32) -> bool {
 
 /// Learns from schedule 0 and, if the program is short, from a few runs that bring its threads together.
 pub fn learn(worker: &mut Worker) -> Result<Facts, BaseError> {
-    let stream = worker.machine().engine().capabilities().user_stream;
+    // Nobody shares memory with a job of one thread.
+    let stream = worker.base().forks && worker.machine().engine().capabilities().user_stream;
     let (mut facts, ran) = worker.learn(&[], stream)?;
     let points = facts.points.len();
     facts.merge(Facts::default());

@@ -62,20 +62,20 @@ pub struct Found {
 }
 
 impl Search<'_> {
-    /// Judges schedule 0 (`reference`, already run) and then the others, calling `each` in order.
+    /// Judges schedule 0 (`reference`, already run) and then the others, calling `each` in order until it says false.
     pub fn run(
         &self,
         pool: &mut Pool,
         facts: &Facts,
         reference: &Trial,
-        mut each: impl FnMut(&Judged),
+        mut each: impl FnMut(&Judged) -> bool,
     ) -> Result<Found, SubjectError> {
         let mut found = Found::default();
         let mut judge = |index, decisions, trial: Trial| {
             let violates = violated(self.properties, &trial, reference);
             let strategy = if index == 0 { String::new() } else { self.strategy.name_at(index, facts) };
             let judged = Judged { index, strategy, decisions, trial, violates };
-            each(&judged);
+            let go_on = each(&judged);
             found.tried += 1;
             found.coverage.merge(&judged.trial.coverage);
             let fails = !judged.violates.is_empty();
@@ -83,7 +83,7 @@ impl Search<'_> {
             if fails && found.first.is_none() {
                 found.first = Some(judged);
             }
-            if fails && !self.all { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if !go_on || (fails && !self.all) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         if judge(0, Vec::new(), reference.clone()).is_continue() {
             let schedules = (1..=self.schedules).map(|index| self.strategy.schedule(self.seed, index, facts));

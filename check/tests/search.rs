@@ -58,7 +58,10 @@ fn search(jobs: usize) -> (Vec<String>, Vec<Decision>, Option<Decision>) {
     let strategy = StrategyName::Random.make();
     let search = Search { strategy: &*strategy, seed: 3, schedules: 500, properties: &ALL, all: false };
     let mut lines = Vec::new();
-    let each = |j: &Judged| lines.push(format!("{} {} {:?}", j.index, j.trial.ending.word(), j.violates));
+    let each = |j: &Judged| {
+        lines.push(format!("{} {} {:?}", j.index, j.trial.ending.word(), j.violates));
+        true
+    };
     let found = search.run(&mut pool, &facts(), &reference, each).unwrap();
     let first = found.first.expect("random finds it");
     let explained = explain(&mut pool, &ALL, &reference, &first).unwrap();

@@ -1,6 +1,10 @@
 //! `rewind check`.
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::{
+    path::PathBuf,
+    process::ExitCode,
+    sync::{Arc, atomic::Ordering},
+};
 
 use anyhow::{Context, Result, bail};
 use check::{
@@ -39,7 +43,7 @@ pub(crate) struct Args {
     #[command(flatten)]
     job: JobArgs,
     /// Schedules to try besides the undisturbed one
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=10_000_000))]
     schedules: u64,
     /// How schedules are made: mix (all by turns), random, pct:D, fair-stall or accesses
     #[arg(long, value_name = "NAME", default_value = "mix")]
@@ -209,7 +213,10 @@ fn worker(setting: &Setting, base: &Arc<Base>) -> Result<Worker> {
 fn search(setting: &Setting, base: Arc<Base>, properties: &[Property], args: &Args) -> Result<ExitCode> {
     let base_run = setting.keep(&[])?;
     let facts = learn(&mut worker(setting, &base)?)?;
-    if args.strategy == StrategyName::Accesses && facts.accesses.is_empty() {
+    if !base.forks {
+        context::notice("the job is one thread from start to end: schedules only move its timers");
+    }
+    if base.forks && args.strategy == StrategyName::Accesses && facts.accesses.is_empty() {
         context::notice(
             "the program's threads share no memory that was seen: preempting at system calls instead",
         );
@@ -226,6 +233,7 @@ fn search(setting: &Setting, base: Arc<Base>, properties: &[Property], args: &Ar
         all: args.all,
     };
     let bar = progress(args.schedules);
+    let stopped = context::interrupted()?;
     let mut failed = None;
     let found = search.run(&mut pool, &facts, &base.reference, |judged| {
         bar.inc(1);
@@ -234,6 +242,7 @@ fn search(setting: &Setting, base: Arc<Base>, properties: &[Property], args: &Ar
         if let Err(error) = shown {
             failed.get_or_insert(error);
         }
+        failed.is_none() && !stopped.load(Ordering::Relaxed)
     })?;
     bar.finish_and_clear();
     if let Some(error) = failed {
@@ -250,7 +259,10 @@ fn search(setting: &Setting, base: Arc<Base>, properties: &[Property], args: &Ar
             save(&facts, &explained, &described, (&mut worker, &mut files), path)?;
         }
     }
-    let promise = strategy.promise(&facts, args.schedules);
+    if stopped.load(Ordering::Relaxed) {
+        context::notice("stopped by Ctrl-C");
+    }
+    let promise = strategy.promise(&facts, found.tried.saturating_sub(1));
     if args.json {
         let missing: Vec<_> =
             found.coverage.missing().iter().map(|(kind, name)| json!([kind.name(), name])).collect();
