@@ -140,7 +140,8 @@ impl Base {
             reference.ending = End::TimedOut;
         }
         let quantum = machine.state_u64(ST_QUANTUM).unwrap_or(1).max(1);
-        Ok(Base { state, memory, pages, step: base_step, limit, deadline, quantum, before, reference })
+        let forks = first_fork.is_some();
+        Ok(Base { state, memory, pages, step: base_step, limit, deadline, quantum, forks, before, reference })
     }
 }
 

@@ -6,4 +6,6 @@ cd "$(dirname "$0")/../.."
 scripts/build.sh
 root=build/examples-root
 examples/root.sh "$root"
-REWIND_HOME=${REWIND_HOME:-$PWD/build/show-check-home} exec python3 tests/show/check.py "$root" "$@"
+export REWIND_HOME=${REWIND_HOME:-$PWD/build/show-check-home}
+python3 tests/show/readmes.py "$root"
+exec python3 tests/show/check.py "$root" "$@"
