@@ -214,6 +214,7 @@ pub fn resolve(
         of: None,
         who,
         place: Place::default(),
+        on_heap: false,
         sources: None,
     })
 }

@@ -1,5 +1,6 @@
 //! From a write to where the written value came from, and on, until it leaves the program.
 
+use debug::{look, process};
 use run::{
     processes::{Processes, Stretch},
     seek::Timeline,
@@ -11,7 +12,7 @@ use crate::{
     access::{Access, How},
     error::BlameError,
     names,
-    piece::{PAGE, Piece},
+    piece::{self, Origin, PAGE, Piece},
     report::{self, Told},
     scope::Symbols,
     search::{self, Found, Options},
@@ -23,7 +24,7 @@ use crate::{
 const MOST_HOPS: usize = 64;
 
 /// One hop: a write, and where its value came from.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hop {
     /// The write; none for the last hop where nobody wrote.
     pub write: Option<Told>,
@@ -155,8 +156,9 @@ impl Walk<'_> {
         let piece = Piece { offset: 0, address: place.address, gpa, len, until: place.at };
         let root = place.address.map(|_| place.root);
         let options = Options { all: false, reads: false, limit: None, ..self.options };
-        let found =
-            search::search(timelines, std::slice::from_ref(&piece), &[None], root, len, place.at, options)?;
+        let origin = file_origin(&mut timelines[0], &piece, place)?;
+        let pieces = std::slice::from_ref(&piece);
+        let found = search::search(timelines, pieces, &[origin], root, len, place.at, options)?;
         match found.last {
             Some(access) => {
                 let address = place.address.map(|address| address + access.offset);
@@ -173,6 +175,22 @@ impl Walk<'_> {
             }
         }
     }
+}
+
+/// A page of a file that is mapped and was not written.
+fn file_origin(
+    timeline: &mut Timeline<'_>,
+    piece: &Piece,
+    place: &Place,
+) -> Result<Option<Origin>, BlameError> {
+    let Some(address) = piece.address else { return Ok(None) };
+    timeline.seek(place.at)?;
+    let Some(kernel) = look::kernel(timeline.looking()) else { return Ok(None) };
+    let owner = process::threads(&kernel)?.into_iter().find(|thread| thread.root == Some(place.root));
+    let Some(mm) = owner.and_then(|owner| owner.mm) else { return Ok(None) };
+    let mapping = piece::mapping_at(&kernel, mm, address)?.filter(piece::is_private);
+    let file = mapping.and_then(|mapping| piece::file_page(&kernel, &mapping, address, piece.gpa));
+    Ok(file.map(|(path, offset)| Origin::File { path, offset, position: None }))
 }
 
 /// Where bytes come from that the kernel stored.

@@ -300,19 +300,15 @@ impl Scene<'_> {
         };
         let address = address + (touch.bytes.start - piece.offset);
         let here = Gpa(piece.gpa.0 + (touch.bytes.start - piece.offset));
-        let mapped = translate(self.kernel.memory(), root, Gva(address));
-        if mapped == Some(here) {
+        // Before a fork the frame was the parent's, at the same address.
+        let mapped = [root, self.hit.root].map(|root| translate(self.kernel.memory(), root, Gva(address)));
+        if mapped.contains(&Some(here)) {
             return None;
         }
-        let own = self.hit.root == root;
-        let mapping = if own {
-            current::mm(self.kernel, self.task)
-                .ok()
-                .flatten()
-                .and_then(|mm| piece::mapping_at(self.kernel, mm, address).ok().flatten())
-        } else {
-            None
-        };
+        let mapping = current::mm(self.kernel, self.task)
+            .ok()
+            .flatten()
+            .and_then(|mm| piece::mapping_at(self.kernel, mm, address).ok().flatten());
         if self.access.how == How::Device {
             let path = mapping.as_ref().and_then(|mapping| {
                 let path = String::from_utf8_lossy(mapping.path.as_deref()?).into_owned();
@@ -330,7 +326,7 @@ impl Scene<'_> {
                 return Some(Fill::From(Origin::File { path, offset, position: Some(position) }));
             }
             let forks = self.access.call.is_none_or(|call| FORKS.contains(&call.number));
-            if mapped.map(frame) == Some(frame(source)) || forks {
+            if mapped.iter().flatten().any(|gpa| frame(*gpa) == frame(source)) || forks {
                 let start = source.0 - (touch.bytes.start - piece.offset);
                 return Some(Fill::Copy(Gpa(start)));
             }

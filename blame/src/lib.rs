@@ -5,14 +5,17 @@
 //! from a frame to the one it was copied from (copy on write).
 
 pub mod access;
+pub mod cache;
 mod current;
 pub mod error;
 pub mod file;
 pub mod follow;
 pub mod gather;
+pub mod heap;
 mod kernel_copy;
 pub mod names;
 pub mod piece;
+pub mod plot;
 pub mod report;
 pub mod scope;
 pub mod search;

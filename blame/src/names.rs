@@ -3,6 +3,7 @@
 use debug::{
     files,
     kernel::{Kernel, read_virtual},
+    look,
     module::{SourceFrame, demangle},
 };
 use vmm::address::{Gpa, Gva};
@@ -24,12 +25,31 @@ pub fn line(frame: &SourceFrame) -> String {
     }
 }
 
+/// Has this level of source a line, and (`own`) one of the user's own files?
+pub(crate) fn counts(source: &SourceFrame, module: Option<&[u8]>, own: bool) -> bool {
+    let file = source.file.as_deref().unwrap_or_default();
+    source.line.is_some() && (!own || look::is_users(file, module.unwrap_or_default()))
+}
+
+/// The innermost level of source that is the user's own, else the innermost; and the one inlined into it.
+pub(crate) fn own<'a>(
+    sources: &'a [SourceFrame],
+    module: Option<&[u8]>,
+) -> Option<(&'a SourceFrame, Option<&'a SourceFrame>)> {
+    let at = sources.iter().position(|source| counts(source, module, true)).unwrap_or(0);
+    Some((sources.get(at)?, at.checked_sub(1).and_then(|inner| sources.get(inner))))
+}
+
 /// Line, function and text of a frame of a thread; what it called, if that is not the innermost frame.
 pub fn place(kernel: &Kernel<'_>, scene: &Scene, frame: usize, symbols: &mut Symbols) -> Place {
     let own = scene.frames.get(frame).map(|frame| scene.space.source(frame.lookup)).unwrap_or_default();
-    let inside = if frame == 0 { None } else { called(kernel, scene, frame) };
-    let inside = inside.unwrap_or_default();
-    let Some(first) = own.first() else { return Place { inside, ..Place::default() } };
+    let lookup = scene.frames.get(frame).map_or(0, |frame| frame.lookup);
+    let module = scene.space.module_at(lookup).map(|loaded| loaded.module.path.as_slice());
+    let found = self::own(&own, module);
+    let inlined = found.and_then(|(_, inner)| inner?.function.clone());
+    let called = || if frame == 0 { None } else { called(kernel, scene, frame) };
+    let inside = inlined.or_else(called).unwrap_or_default();
+    let Some((first, _)) = found else { return Place { inside, ..Place::default() } };
     Place {
         line: line(first),
         function: first.function.clone().unwrap_or_default(),
@@ -94,13 +114,17 @@ fn jump_target(kernel: &Kernel<'_>, scene: &Scene, at: u64) -> Option<u64> {
 }
 
 /// Line, function and text at an instruction of a process, without its stack.
-pub fn place_at(sources: &[SourceFrame], symbols: &mut Symbols) -> Option<Place> {
-    let first = sources.first()?;
+pub fn place_at(sources: &[SourceFrame], module: Option<&[u8]>, symbols: &mut Symbols) -> Option<Place> {
+    let (first, inner) = own(sources, module)?;
+    // A line of somebody else's alone says less than the caller's.
+    if !counts(first, module, true) {
+        return None;
+    }
     Some(Place {
         line: line(first),
         function: first.function.clone().unwrap_or_default(),
         text: text(first, symbols),
-        inside: String::new(),
+        inside: inner.and_then(|inner| inner.function.clone()).unwrap_or_default(),
     })
 }
 

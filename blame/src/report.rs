@@ -13,7 +13,7 @@ use crate::{
     access::{Access, How, Place, Who},
     error::BlameError,
     follow::Hop,
-    names,
+    heap, names,
     piece::Origin,
     scope::{Scene, Symbols},
     search::Found,
@@ -26,7 +26,7 @@ const MOST_OTHERS: usize = 64;
 const MOST_VISITED: usize = 200;
 
 /// An access, told.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Told {
     /// "3282+214".
     pub at: String,
@@ -55,10 +55,32 @@ pub struct Told {
     pub old: String,
     /// Value after; for a read, the value read.
     pub new: String,
+    /// That value as a number, if it is one.
+    pub number: Option<f64>,
+}
+
+/// What the allocator did with the block the bytes are in, near the last write.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Freed {
+    /// Where.
+    pub at: String,
+    /// Thread id.
+    pub tid: u32,
+    /// Program.
+    pub program: String,
+    /// "free" or "realloc".
+    pub call: String,
+    /// First byte of the block.
+    pub block: u64,
+    /// After the last write, rather than before it.
+    pub since: bool,
+    /// Who called.
+    #[serde(flatten)]
+    pub place: Place,
 }
 
 /// A thread beside the writer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Other {
     /// Thread id.
     pub tid: u32,
@@ -72,7 +94,7 @@ pub struct Other {
 }
 
 /// Bytes nobody wrote since they came to be.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Unwritten {
     /// First byte, from the beginning of the range.
     pub offset: u64,
@@ -83,7 +105,7 @@ pub struct Unwritten {
 }
 
 /// The whole answer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// The run.
     pub run: String,
@@ -112,6 +134,8 @@ pub struct Report {
     pub last: Option<Told>,
     /// The other threads at the last write.
     pub others: Vec<Other>,
+    /// The block the bytes are in was freed, at most a window before the last write.
+    pub freed: Option<Freed>,
     /// Where the last write's value came from, if asked for: hop by hop.
     pub follow: Vec<Hop>,
     /// Every access, oldest first, if asked for.
@@ -226,6 +250,7 @@ fn plain(target: &Target, access: &Access) -> Told {
         len: access.len,
         old: show(&access.old),
         new: show(&access.new),
+        number: if access.new.len() as u64 == target.len { target.number(&access.new) } else { None },
     }
 }
 
@@ -246,6 +271,53 @@ pub fn origin(origin: &Origin) -> String {
     }
 }
 
+/// As [`origin`], where the file may be the program's own.
+fn origin_of(target: &Target, from: &Origin) -> String {
+    let modules = target.sources.as_ref().map(|space| space.modules()).unwrap_or_default();
+    match from {
+        Origin::File { path, offset, .. }
+            if modules.iter().any(|loaded| loaded.module.path == path.as_bytes()) =>
+        {
+            format!("its initial value, from offset {offset:#x} of {path}")
+        }
+        _ => origin(from),
+    }
+}
+
+/// Tells of a block that was freed.
+pub fn freed(
+    timeline: &mut Timeline<'_>,
+    symbols: &mut Symbols,
+    target: &Target,
+    event: &heap::Event,
+    last: Option<Position>,
+) -> Result<Freed, BlameError> {
+    let access = Access {
+        position: event.position,
+        write: false,
+        how: How::Program,
+        who: event.who.clone(),
+        rip: 0,
+        call: None,
+        offset: 0,
+        len: 0,
+        old: Vec::new(),
+        new: Vec::new(),
+        source: None,
+        place: None,
+    };
+    let told = tell(timeline, symbols, target, &access, None)?;
+    Ok(Freed {
+        at: told.at,
+        tid: told.tid,
+        program: told.program,
+        call: event.call.into(),
+        block: event.block,
+        since: last.is_none_or(|last| event.position > last),
+        place: told.place,
+    })
+}
+
 /// Goes where it must to tell everything.
 pub fn report(
     timeline: &mut Timeline<'_>,
@@ -263,12 +335,8 @@ pub fn report(
             .as_ref()
             .filter(|_| access.how == How::Program && access.who.pid == target.who.pid);
         let place = known.and_then(|space| {
-            let sources = space.source(access.rip);
-            sources
-                .iter()
-                .any(|source| source.line.is_some())
-                .then(|| names::place_at(&sources, symbols))
-                .flatten()
+            let module = space.module_at(access.rip).map(|loaded| loaded.module.path.as_slice());
+            names::place_at(&space.source(access.rip), module, symbols)
         });
         let told = match place {
             Some(place) => Told { place, ..plain(target, access) },
@@ -299,12 +367,16 @@ pub fn report(
         place: target.place.clone(),
         last,
         others,
+        freed: None,
         follow: Vec::new(),
         accesses,
         unwritten: found
             .origins
             .iter()
-            .map(|(offset, len, from)| Unwritten { offset: *offset, len: *len, from: origin(from) })
+            .map(|(offset, len, from)| {
+                let from = origin_of(target, from);
+                Unwritten { offset: *offset, len: *len, from }
+            })
             .collect(),
         searched_to: found.from,
         windows: found.windows,

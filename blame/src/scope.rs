@@ -8,7 +8,9 @@ use debug::{
     expr::{EvalError, Expr, FrameScope, Place, evaluate},
     files,
     kernel::{Kernel, Read, read_virtual},
-    look::{self, Files},
+    look,
+    module::Module,
+    modules::Files,
     process::{self, Thread, UserRegisters},
     unwind::{AddressSpace, Loaded},
 };
@@ -18,6 +20,8 @@ use vmm::{
     engine::CpuState,
 };
 
+use crate::names;
+
 /// Most frames an expression is looked up in.
 const MOST_FRAMES: usize = 64;
 
@@ -25,7 +29,8 @@ const MOST_FRAMES: usize = 64;
 pub struct Symbols {
     /// Files of the guest.
     pub files: Files,
-    dwarf: BTreeMap<Vec<u8>, Option<Arc<Dwarf>>>,
+    /// By module: two files of one path may be loaded in one run.
+    dwarf: Vec<(Arc<Module>, Option<Arc<Dwarf>>)>,
     source: ReadSource,
     lines: BTreeMap<String, Option<String>>,
 }
@@ -39,7 +44,7 @@ pub type WithDwarf = (Loaded, Option<Arc<Dwarf>>);
 impl Symbols {
     /// Over the guest's files.
     pub fn new(files: Files) -> Symbols {
-        Symbols { files, dwarf: BTreeMap::new(), source: Box::new(|_| None), lines: BTreeMap::new() }
+        Symbols { files, dwarf: Vec::new(), source: Box::new(|_| None), lines: BTreeMap::new() }
     }
 
     /// Source files that are not among the guest's files are asked for here, by the path the compiler recorded.
@@ -61,8 +66,11 @@ impl Symbols {
 
     fn with_dwarf(&mut self, loaded: &Loaded) -> WithDwarf {
         let module = &loaded.module;
-        let dwarf =
-            self.dwarf.entry(module.path.clone()).or_insert_with(|| module.dwarf().map(Arc::new)).clone();
+        if let Some((_, dwarf)) = self.dwarf.iter().find(|(known, _)| Arc::ptr_eq(known, module)) {
+            return (loaded.clone(), dwarf.clone());
+        }
+        let dwarf = module.dwarf().map(Arc::new);
+        self.dwarf.push((Arc::clone(module), dwarf.clone()));
         (loaded.clone(), dwarf)
     }
 }
@@ -106,27 +114,28 @@ impl Scene {
         Ok(Scene { thread, registers, space, modules, frames, executable })
     }
 
-    /// The innermost frame whose module has debug information that covers it, else the innermost one.
+    /// The innermost frame in the user's own source, else the innermost one with a line, else the innermost one.
     pub fn own_frame(&self) -> usize {
-        self.frames.iter().position(|frame| self.is_own(frame)).unwrap_or(0)
+        let has_line = |own: bool| {
+            self.frames.iter().position(|frame| {
+                let module = self.space.module_at(frame.lookup).map(|loaded| loaded.module.path.as_slice());
+                self.space.source(frame.lookup).iter().any(|source| names::counts(source, module, own))
+            })
+        };
+        has_line(true).or_else(|| has_line(false)).unwrap_or(0)
     }
 
-    fn is_own(&self, frame: &CallFrame) -> bool {
-        self.space.module_at(frame.lookup).is_some_and(|loaded| {
-            self.modules.iter().any(|(other, dwarf)| other.start == loaded.start && dwarf.is_some())
-                && loaded
-                    .module
-                    .source(frame.lookup.wrapping_sub(loaded.bias))
-                    .iter()
-                    .any(|source| source.line.is_some())
-        })
+    /// Does the address lie in a program or library (its .bss is anonymous memory)?
+    pub fn in_module(&self, address: u64) -> bool {
+        self.space.module_at(address).is_some()
     }
 
     /// "at bank.c:41 (teller)" of a frame.
     pub fn place_text(&self, frame: usize) -> String {
         let Some(frame) = self.frames.get(frame) else { return "here".into() };
         let source = self.space.source(frame.lookup);
-        let first = source.first();
+        let module = self.space.module_at(frame.lookup).map(|loaded| loaded.module.path.as_slice());
+        let first = names::own(&source, module).map(|(source, _)| source);
         let function = first.and_then(|s| s.function.clone());
         let line = first.and_then(|s| {
             let file = s.file.as_deref()?.rsplit('/').next()?.to_owned();

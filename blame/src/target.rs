@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use debug::{
-    dwarf::{Dwarf, Type},
+    dwarf::{Dwarf, LocateError, Type},
     expr::{self, EvalError, Expr, Where},
     kernel::{Kernel, read_virtual},
     look,
@@ -58,6 +58,8 @@ pub struct Target {
     pub who: Who,
     /// Where that thread is.
     pub place: Place,
+    /// In anonymous memory that is no stack: an allocator may have given it out.
+    pub on_heap: bool,
     /// Its modules, for the lines of its accesses.
     pub sources: Option<AddressSpace>,
 }
@@ -77,6 +79,33 @@ impl Target {
             return names::quoted(bytes);
         }
         show(self.of.as_ref(), bytes)
+    }
+}
+
+impl Target {
+    /// The value `bytes` would be as a number, if it is one.
+    pub fn number(&self, bytes: &[u8]) -> Option<f64> {
+        use debug::dwarf::Shape;
+        let (of, dwarf) = self.of.as_ref()?;
+        let shape = match (dwarf, of) {
+            (Some(dwarf), of) => dwarf.shape(of),
+            (None, _) => return None,
+        };
+        let unsigned = || {
+            let mut wide = [0; 8];
+            let size = bytes.len().min(8);
+            wide[..size].copy_from_slice(&bytes[..size]);
+            u64::from_le_bytes(wide) as f64
+        };
+        match shape {
+            Shape::Float(4) => Some(f32::from_le_bytes(bytes.try_into().ok()?).into()),
+            Shape::Float(8) => Some(f64::from_le_bytes(bytes.try_into().ok()?)),
+            Shape::Integer { size: 1..=8, signed: true, .. } => Some(names::signed(bytes) as f64),
+            Shape::Integer { size: 1..=8, .. } | Shape::Pointer(_) => Some(unsigned()),
+            Shape::Enum(1..=8, _) => Some(names::signed(bytes) as f64),
+            _ => None,
+        }
+        .filter(|number| number.is_finite())
     }
 }
 
@@ -203,6 +232,13 @@ pub fn resolve(
     }
     let mut bytes = vec![0; place.size as usize];
     read_virtual(kernel.memory(), root, Gva(address), &mut bytes).map_err(|_| unmapped(address))?;
+    let on_heap = piece::mapping_at(&kernel, mm, address)?.is_some_and(|mapping| {
+        let inside = |at: u64| (mapping.start..mapping.end).contains(&at);
+        let stack = |thread: &Thread| {
+            thread.mm == Some(mm) && thread.registers(&kernel, &cpu).is_ok_and(|own| inside(own.gpr[4]))
+        };
+        mapping.file.is_none() && !threads.iter().any(stack) && !scene.in_module(address)
+    });
     let who = current::who(&kernel, scene.thread.task)?;
     let where_now = names::place(&kernel, &scene, frame, symbols);
     Ok(Target {
@@ -217,6 +253,7 @@ pub fn resolve(
         of,
         who,
         place: where_now,
+        on_heap,
         sources: Some(scene.space.clone()),
     })
 }
@@ -240,9 +277,11 @@ fn explain(
         EvalError::Unknown { name, place } => {
             let mut functions: Vec<String> = Vec::new();
             let mut known: Vec<String> = Vec::new();
+            let mut nowhere = false;
             for (loaded, dwarf) in &scene.modules {
                 let Some(dwarf) = dwarf else { continue };
                 dwarf.each_variable(&mut |own, function, fixed| {
+                    nowhere |= own == name && function.is_none() && !fixed;
                     match function {
                         Some(function) if own == name && !functions.iter().any(|f| f == function) => {
                             functions.push(function.into());
@@ -260,6 +299,11 @@ fn explain(
                         known.extend(locals.into_iter().map(|local| local.name));
                     }
                 }
+            }
+            if functions.is_empty() && nowhere {
+                // The program has it, and the compiler gave it no place.
+                let source = LocateError::OptimisedOut;
+                return BlameError::Eval(EvalError::Nowhere { name, source });
             }
             if functions.is_empty() {
                 return BlameError::Unknown { near: names::near(&name, known), name, place };

@@ -23,6 +23,19 @@ pub fn report(report: &Report, took: &str) -> String {
             out.push_str(&format!("before that: {}{}\n", range(report, part.offset, part.len), part.from));
         }
     }
+    if let Some(freed) = &report.freed {
+        let when = if freed.since {
+            "this memory was given back after that"
+        } else {
+            "this memory had been given back before that, and is used again"
+        };
+        let thread = format!(
+            "{when}: {}({:#x}) at step {} by thread {}",
+            freed.call, freed.block, freed.at, freed.tid
+        );
+        let place = &freed.place;
+        out.push_str(&format!("{}\n", join(&[&thread, &place.line, &place.function, &place.text])));
+    }
     for (number, hop) in report.follow.iter().enumerate() {
         if number == 0 {
             out.push_str("\nwhere the value came from:\n");

@@ -52,6 +52,12 @@ impl View {
 }
 
 fn is_own(frame: &Frame, line: &SourceFrame) -> bool {
+    is_users(line.file.as_deref().unwrap_or_default(), frame.module.as_deref().unwrap_or_default())
+}
+
+/// Is code of this source file in this module the user's own: not of the C library, a language's runtime or an
+/// inlined header?
+pub fn is_users(file: &str, module: &[u8]) -> bool {
     const FOREIGN_FILES: [&str; 8] = [
         "/rustc/",
         "/.cargo/",
@@ -64,8 +70,7 @@ fn is_own(frame: &Frame, line: &SourceFrame) -> bool {
     ];
     const FOREIGN_MODULES: [&str; 7] =
         ["libc.", "libc-", "ld-linux", "libpthread", "libstdc++", "libgcc_s", "libm."];
-    let file = line.file.as_deref().unwrap_or_default();
-    let module = frame.module.as_deref().map(String::from_utf8_lossy).unwrap_or_default();
+    let module = String::from_utf8_lossy(module);
     let base = module.rsplit('/').next().unwrap_or_default();
     !FOREIGN_FILES.iter().any(|part| file.contains(part))
         && !FOREIGN_MODULES.iter().any(|part| base.starts_with(part))

@@ -231,6 +231,7 @@ impl Cpu {
             }
             write &= self.memory.is_dirty(index) && !self.memory.has_code(index);
         }
+        self.note_watched(linear, &leaf, access, dirty && may_write, page);
         let tags = Tags {
             read: self.fast_allowed(linear, leaf.gpa, Kind::Read),
             write,
@@ -248,6 +249,27 @@ impl Cpu {
         Ok(Found { host, gpa: leaf.gpa, index: page.index })
     }
 
+    /// Remembers a page that the fast path may not touch for its watches alone.
+    fn note_watched(
+        &mut self,
+        linear: u64,
+        leaf: &Leaf,
+        access: Access,
+        writable: bool,
+        page: crate::memory::HostPage,
+    ) {
+        let write = access.write;
+        let clean =
+            page.index.is_none_or(|index| self.memory.is_dirty(index) && !self.memory.has_code(index));
+        if access.exec || !self.hooks.only_watches() || write && !(writable && clean) {
+            return;
+        }
+        let kind = if write { Kind::Write } else { Kind::Read };
+        if !self.fast_allowed(linear, leaf.gpa, kind) {
+            self.tlb.remember_watched(write, access.user, linear, page.host as u64, leaf.gpa);
+        }
+    }
+
     /// Checks a data access of `len` bytes (1 to 512) and returns where it is. Every page is checked before
     /// anything is written, the first first. A read-modify-write asks for `write` alone, as hardware does: one #PF
     /// with W = 1.
@@ -260,6 +282,9 @@ impl Cpu {
         if (linear ^ tag.0) <= 4096 - len as u64 {
             let first = linear.wrapping_add(tag.1) as *mut u8;
             return Ok(Span { first, first_len: len, second: first, len });
+        }
+        if let Some(span) = self.watched_span(linear, len, write, user) {
+            return Ok(span);
         }
         if !canonical(linear) || !canonical(last) {
             return Err(if stack { coded(fault::SS, 0) } else { gp(0) });
@@ -294,6 +319,20 @@ impl Cpu {
             self.hook_value(&span);
         }
         Ok(span)
+    }
+
+    /// An access to a remembered watched page that touches no watch.
+    fn watched_span(&self, linear: u64, len: usize, write: bool, user: bool) -> Option<Span> {
+        if self.alignment_checked || !self.hooks.only_watches() || (linear & 0xfff) + len as u64 > 4096 {
+            return None;
+        }
+        let (host, gpa) = self.tlb.watched(write, user, linear)?;
+        let kind = if write { Kind::Write } else { Kind::Read };
+        if self.hooks.watched(linear, gpa, len as u64, kind) {
+            return None;
+        }
+        let first = host as *mut u8;
+        Some(Span { first, first_len: len, second: first, len })
     }
 
     /// Loads 1 to 8 bytes with the current privilege.

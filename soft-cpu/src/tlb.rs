@@ -47,7 +47,25 @@ pub(crate) struct Tlb {
     log_full: bool,
     /// Linear ranges (low half, high half) that contain every large page filled since the last full flush.
     large: [(u64, u64); 2],
+    /// Pages that have no tag only because something on them is watched: reads, writes. Any flush forgets them.
+    watched: [[Watched; WATCHED]; 2],
+    /// Next of each to be replaced.
+    next_watched: [u8; 2],
 }
+
+/// Watched pages remembered for each kind of access.
+const WATCHED: usize = 4;
+
+/// A page whose accesses must be compared with the watches, and nothing else.
+#[derive(Clone, Copy, Debug)]
+struct Watched {
+    /// Linear address of the page, with bit 0 for user; `u64::MAX`: none.
+    key: u64,
+    host: u64,
+    gpa: u64,
+}
+
+const UNWATCHED: [[Watched; WATCHED]; 2] = [[Watched { key: u64::MAX, host: 0, gpa: 0 }; WATCHED]; 2];
 
 const EMPTY_RANGE: (u64, u64) = (u64::MAX, 0);
 
@@ -64,11 +82,37 @@ impl Tlb {
             log: Vec::with_capacity(LOG),
             log_full: false,
             large: [EMPTY_RANGE; 2],
+            watched: UNWATCHED,
+            next_watched: [0; 2],
         }
+    }
+
+    /// Remembers a watched page that an access of this kind may touch.
+    pub(crate) fn remember_watched(&mut self, write: bool, user: bool, linear: u64, host: u64, gpa: u64) {
+        let kind = usize::from(write);
+        let key = linear & !0xfff | u64::from(user);
+        let entry = Watched { key, host, gpa: gpa & !0xfff };
+        let entries = &mut self.watched[kind];
+        if let Some(known) = entries.iter_mut().find(|known| known.key == key) {
+            *known = entry;
+            return;
+        }
+        let next = usize::from(self.next_watched[kind]);
+        entries[next] = entry;
+        self.next_watched[kind] = ((next + 1) % WATCHED) as u8;
+    }
+
+    /// Host and guest-physical address of a byte of a watched page remembered for this kind of access.
+    pub(crate) fn watched(&self, write: bool, user: bool, linear: u64) -> Option<(u64, u64)> {
+        let key = linear & !0xfff | u64::from(user);
+        let entry = self.watched[usize::from(write)].iter().find(|entry| entry.key == key)?;
+        let offset = linear & 0xfff;
+        Some((entry.host + offset, entry.gpa + offset))
     }
 
     /// Forgets everything.
     pub(crate) fn flush_all(&mut self) {
+        self.watched = UNWATCHED;
         for table in &mut self.tables {
             clear(table);
         }
@@ -79,6 +123,7 @@ impl Tlb {
 
     /// Forgets what is not global.
     pub(crate) fn flush_non_global(&mut self) {
+        self.watched = UNWATCHED;
         if self.log_full {
             return self.flush_all();
         }
@@ -89,6 +134,7 @@ impl Tlb {
 
     /// Forgets one page (all of it, if it may be a large one).
     pub(crate) fn flush_page(&mut self, linear: u64) {
+        self.watched = UNWATCHED;
         let (first, last) = self.large[(linear >> 63) as usize];
         if linear >= first && linear <= last {
             return self.flush_all();
@@ -105,6 +151,7 @@ impl Tlb {
 
     /// Forgets every write tag: the next write to each page goes through the walk again.
     pub(crate) fn flush_writes(&mut self) {
+        self.watched = UNWATCHED;
         for table in &mut self.tables {
             for (slot, e) in table.iter_mut().enumerate() {
                 e.write = never(slot);
@@ -114,6 +161,7 @@ impl Tlb {
 
     /// Forgets the write tags that lead to the page at `host`.
     pub(crate) fn flush_writes_to(&mut self, host: u64) {
+        self.watched = UNWATCHED;
         for table in &mut self.tables {
             for (slot, e) in table.iter_mut().enumerate() {
                 if e.write != never(slot) && e.write.wrapping_add(e.addend) == host {

@@ -136,6 +136,12 @@ impl Hooks {
         self.stream != Stream::Off || !self.watches.is_empty() || !self.debug.is_empty()
     }
 
+    /// Nothing but watches looks at data accesses.
+    #[inline]
+    pub(crate) fn only_watches(&self) -> bool {
+        !self.watches.is_empty() && !self.stream && self.debug.is_empty()
+    }
+
     /// Instructions on this linear page must run one at a time.
     pub(crate) fn steps_page(&self, linear: u64) -> bool {
         if self.breakpoints.is_empty() && self.debug_breakpoints.is_empty() && self.watches.is_empty() {
@@ -170,7 +176,7 @@ impl Hooks {
         self.debug_breakpoints.iter().filter(|&&(b, _)| b == rip).fold(0, |bits, &(_, bit)| bits | bit)
     }
 
-    fn watched(&self, linear: u64, gpa: u64, len: u64, kind: Kind) -> bool {
+    pub(crate) fn watched(&self, linear: u64, gpa: u64, len: u64, kind: Kind) -> bool {
         self.watches.iter().any(|w| {
             let wanted = match kind {
                 Kind::Read => w.read,

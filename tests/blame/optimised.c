@@ -5,7 +5,7 @@ struct total {
     double sum;
     unsigned count;
 } total;
-static int kept;
+int kept;
 
 static __attribute__((noinline)) int work(int n) {
     int gone = n * 3;

@@ -1,10 +1,10 @@
 //! `rewind blame`.
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use blame::{
-    file, follow,
+    cache, file, follow, heap, plot,
     report::{self, Report},
     scope::Symbols,
     search,
@@ -13,7 +13,7 @@ use blame::{
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use run::{clock::Wall, seek::Timeline};
-use vmm::EngineKind;
+use vmm::{EngineKind, address::Position};
 
 use crate::{context, look::RunFiles, output, place};
 
@@ -45,6 +45,9 @@ pub(crate) struct Args {
     /// Where the written value came from, step by step, until it leaves the program
     #[arg(long)]
     follow: bool,
+    /// A picture of the value over the run's steps (implies --reads)
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
     /// One JSON object
     #[arg(long)]
     json: bool,
@@ -61,6 +64,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let open = || context::timeline(&home, &args.run, Some(EngineKind::Soft));
     let mut timelines = vec![open()?];
     let at = place::parse(&args.at, &timelines[0])?;
+    let question = question(&args, at);
+    if let Some(known) = cache::get(timelines[0].run(), &question) {
+        return finish(&args, &known, "known from before");
+    }
     let mut symbols = symbols(&timelines[0])?;
     let choice = Choice { pid: args.pid, tid: args.tid };
     let target = match (&args.file, &args.expr) {
@@ -76,14 +83,15 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     while timelines.len() < MACHINES && timelines[0].windows(at).len() > timelines.len() {
         timelines.push(open()?);
     }
+    let all = args.reads || args.plot.is_some();
     let bar = bar();
     let progress = |done, all| {
         bar.set_length(all);
         bar.set_position(done);
     };
     let options = search::Options {
-        all: args.reads,
-        reads: args.reads,
+        all,
+        reads: all,
         limit: args.limit,
         interrupted: &interrupted,
         progress: &progress,
@@ -93,22 +101,45 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     bar.finish_and_clear();
     let found = found?;
     let mut report = report::report(&mut timelines[0], &mut symbols, &target, &found)?;
+    if !all {
+        let last = found.last.as_ref().map(|access| access.position);
+        if let Some(event) = heap::freed(&mut timelines[0], &target, last, options)? {
+            report.freed = Some(report::freed(&mut timelines[0], &mut symbols, &target, &event, last)?);
+        }
+    }
     if args.follow {
         report.follow = follow::follow(&mut timelines, &mut symbols, &target, &found, options)?;
     }
-    show(&report, args.json, began)?;
-    Ok(ExitCode::SUCCESS)
+    if let Err(error) = cache::put(timelines[0].run(), &question, &report) {
+        context::notice(&format!("the answer is not kept: {error}"));
+    }
+    finish(&args, &report, &format!("{:.1} s", began.elapsed().as_secs_f64()))
 }
 
-fn show(report: &Report, json: bool, began: Wall) -> Result<()> {
-    if json {
-        return output::json(&serde_json::to_value(report)?);
+/// Everything that makes the answer another one.
+fn question(args: &Args, at: Position) -> String {
+    let what = args.file.as_ref().map_or_else(
+        || format!("expression {}", args.expr.as_deref().unwrap_or_default()),
+        |file| format!("file {file}"),
+    );
+    let Args { pid, tid, follow, limit, .. } = args;
+    let all = args.reads || args.plot.is_some();
+    format!("{what}\nat {at} pid {pid:?} tid {tid:?} all {all} follow {follow} limit {limit:?}")
+}
+
+fn finish(args: &Args, report: &Report, took: &str) -> Result<ExitCode> {
+    if let Some(path) = &args.plot {
+        let picture = plot::svg(report).context("nothing to draw: no access has a number for its value")?;
+        std::fs::write(path, picture).with_context(|| format!("cannot write {}", path.display()))?;
     }
-    let took = format!("{:.1} s", began.elapsed().as_secs_f64());
-    for line in text::report(report, &took).lines() {
-        output::line(output::printable(line))?;
+    if args.json {
+        output::json(&serde_json::to_value(report)?)?;
+    } else {
+        for line in text::report(report, took).lines() {
+            output::line(output::printable(line))?;
+        }
     }
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 fn bar() -> ProgressBar {

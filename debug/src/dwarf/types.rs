@@ -324,22 +324,40 @@ impl Dwarf {
         let plain =
             name.strip_prefix("struct ").or(name.strip_prefix("union ")).or(name.strip_prefix("enum "));
         let plain = plain.unwrap_or(name).trim();
-        for unit in 0..self.units.len() {
-            let Some(root) = self.root(unit) else { continue };
-            for (child, die) in self.children(root) {
-                let is_type = matches!(
-                    die.tag(),
-                    gimli::DW_TAG_base_type
-                        | gimli::DW_TAG_typedef
-                        | gimli::DW_TAG_structure_type
-                        | gimli::DW_TAG_class_type
-                        | gimli::DW_TAG_union_type
-                        | gimli::DW_TAG_enumeration_type
-                );
-                let declaration = die.attr_value(gimli::DW_AT_declaration).is_some();
-                if is_type && !declaration && self.name(child).as_deref() == Some(plain) {
-                    return Some(Type::Declared(child));
-                }
+        let parts: Vec<&str> = plain.split("::").collect();
+        (0..self.units.len()).find_map(|unit| self.type_in(self.root(unit)?, &parts, 0))
+    }
+
+    /// The type called by the last of `parts` inside the namespaces and types called by the others.
+    fn type_in(&self, parent: Entry, parts: &[&str], depth: usize) -> Option<Type> {
+        let (first, rest) = parts.split_first().filter(|_| depth < 32)?;
+        for (child, die) in self.children(parent) {
+            let tag = die.tag();
+            let outer = matches!(
+                tag,
+                gimli::DW_TAG_namespace
+                    | gimli::DW_TAG_module
+                    | gimli::DW_TAG_structure_type
+                    | gimli::DW_TAG_class_type
+            );
+            let is_type = matches!(
+                tag,
+                gimli::DW_TAG_base_type
+                    | gimli::DW_TAG_typedef
+                    | gimli::DW_TAG_structure_type
+                    | gimli::DW_TAG_class_type
+                    | gimli::DW_TAG_union_type
+                    | gimli::DW_TAG_enumeration_type
+            );
+            if !(outer || is_type) || self.name(child).as_deref() != Some(first) {
+                continue;
+            }
+            let declaration = die.attr_value(gimli::DW_AT_declaration).is_some();
+            if rest.is_empty() && is_type && !declaration {
+                return Some(Type::Declared(child));
+            }
+            if let Some(found) = (!rest.is_empty()).then(|| self.type_in(child, rest, depth + 1)).flatten() {
+                return Some(found);
             }
         }
         None

@@ -1,5 +1,7 @@
 //! Variables in scope at an instruction, and globals by name.
 
+use std::collections::BTreeMap;
+
 use gimli::AttributeValue;
 
 use super::{Die, Dwarf, Entry, Type};
@@ -29,6 +31,16 @@ pub struct Variable {
     pub scope: Scope,
     /// `file` part of its unit and the function it is static in, to tell several of one name apart.
     pub where_declared: String,
+}
+
+/// A search for globals of one name in one unit.
+struct Hunt<'a> {
+    wanted: &'a str,
+    /// The unit's file.
+    file: &'a str,
+    /// Namespaces and classes of the variables declared there.
+    declared: BTreeMap<Entry, Vec<String>>,
+    found: &'a mut Vec<Variable>,
 }
 
 impl Dwarf {
@@ -128,22 +140,15 @@ impl Dwarf {
         for unit in 0..self.units.len() {
             if let Some(root) = self.root(unit) {
                 let file = self.name(root).unwrap_or_default();
-                let mut path = Vec::new();
-                self.search(root, name, &file, &mut path, &mut found, 0);
+                let mut hunt =
+                    Hunt { wanted: name, file: &file, declared: BTreeMap::new(), found: &mut found };
+                self.search(root, &mut hunt, &mut Vec::new(), 0);
             }
         }
         found
     }
 
-    fn search(
-        &self,
-        parent: Entry,
-        wanted: &str,
-        file: &str,
-        path: &mut Vec<String>,
-        found: &mut Vec<Variable>,
-        depth: usize,
-    ) {
+    fn search(&self, parent: Entry, hunt: &mut Hunt<'_>, path: &mut Vec<String>, depth: usize) {
         if depth > 32 {
             return;
         }
@@ -154,9 +159,18 @@ impl Dwarf {
                         die.attr_value(gimli::DW_AT_location),
                         Some(AttributeValue::Exprloc(_) | AttributeValue::Block(_))
                     );
-                    let Some(name) = self.name(child).filter(|_| has_place && self.is_static(child)) else {
+                    if !has_place {
+                        // What it declares is defined elsewhere, outside its namespace or class.
+                        hunt.declared.insert(child, path.clone());
+                        continue;
+                    }
+                    let Some(name) = self.name(child).filter(|_| self.is_static(child)) else {
                         continue;
                     };
+                    let declared =
+                        self.origin(child.unit, &die).and_then(|origin| hunt.declared.get(&origin));
+                    let path: &[String] = declared.map_or(path, |path| path);
+                    let (wanted, file) = (hunt.wanted, hunt.file);
                     let qualified = path.iter().cloned().chain([name.clone()]).collect::<Vec<_>>().join("::");
                     if name == wanted || qualified == wanted || qualified.ends_with(&format!("::{wanted}")) {
                         let of = self.type_of(child);
@@ -165,8 +179,17 @@ impl Dwarf {
                         } else {
                             format!("{} ({file})", path.join("::"))
                         };
-                        found.push(Variable { entry: child, name, of, scope: Scope::Global, where_declared });
+                        hunt.found.push(Variable {
+                            entry: child,
+                            name,
+                            of,
+                            scope: Scope::Global,
+                            where_declared,
+                        });
                     }
+                }
+                gimli::DW_TAG_member if die.attr_value(gimli::DW_AT_external).is_some() => {
+                    hunt.declared.insert(child, path.clone());
                 }
                 gimli::DW_TAG_namespace
                 | gimli::DW_TAG_module
@@ -177,7 +200,7 @@ impl Dwarf {
                     let name = self.name(child);
                     let pushed = name.is_some();
                     path.extend(name);
-                    self.search(child, wanted, file, path, found, depth + 1);
+                    self.search(child, hunt, path, depth + 1);
                     if pushed {
                         path.pop();
                     }

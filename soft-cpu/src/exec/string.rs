@@ -6,6 +6,7 @@ use crate::{
     exec::mask,
     flags::{self, kind},
     insn::{Insn, Opd, R, Rep},
+    watch::Kind,
 };
 
 const RCX: usize = 1;
@@ -51,12 +52,18 @@ impl Cpu {
         false
     }
 
+    /// May somebody look at accesses to this page?
+    fn may_be_watched(&self, linear: u64) -> bool {
+        let Some(gpa) = self.translate(linear) else { return true };
+        !self.fast_allowed(linear, gpa, Kind::Read) || !self.fast_allowed(linear, gpa, Kind::Write)
+    }
+
     /// How many elements may be done at once: none unless going up, unwatched, and inside the pages given.
     fn chunk(&self, insn: &Insn, size: u64, left: u64, pointers: &[u64]) -> u64 {
         if self.rflags & (flags::DF | flags::TF) != 0
-            || self.hooks.any_data()
             || self.alignment_checked
             || insn.addr32
+            || self.hooks.any_data() && pointers.iter().any(|&at| self.may_be_watched(at))
         {
             return 0;
         }

@@ -1,0 +1,67 @@
+#!/bin/bash
+# Shows `rewind blame`: who wrote the balance that check found wrong, the freed queue of the thread pool, a byte of a
+# file, fields through pointers in C++ and Rust, a buffer filled by read, a value followed across a pipe, a picture.
+# Needs what `make build` leaves; prints the time each answer took. Usage: tests/show/blame.sh [FOLDER]
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+work=${1:-build/show-blame}
+root=$work/root
+rm -rf "$work"
+mkdir -p "$root/bin" "$root/tmp" "$root/data"
+echo "alpha beta gamma" > "$root/data/words.txt"
+make -s -C examples B="$PWD/build/examples"
+cp build/examples/bank build/examples/pool "$root/bin/"
+for program in writers input pipe heap; do gcc -g -O0 -pthread -o "$root/bin/$program" "tests/blame/$program.c"; done
+g++ -g -O0 -o "$root/bin/pointers-cpp" tests/blame/pointers.cpp
+rustc -g --edition=2021 -o "$root/bin/pointers-rust" tests/blame/pointers.rs
+for program in "$root"/bin/*; do
+    ldd "$program" | grep -o '/[^ ]*' | sort -u | while read -r library; do
+        mkdir -p "$root$(dirname "$library")"
+        cp -Ln "$library" "$root$library"
+    done
+done
+
+export REWIND_HOME=$PWD/$work/home
+rewind=$PWD/target/release/rewind
+times=$work/times
+blame() {
+    printf '\n$ rewind blame %s\n' "$*"
+    local began=$EPOCHREALTIME
+    "$rewind" blame "$@"
+    awk -v a="$began" -v b="$EPOCHREALTIME" -v what="$*" 'BEGIN { printf "%6.2f s  %s\n", b - a, what }' >> "$times"
+}
+record() { # program: records it and prints the run's id
+    "$rewind" run --root "$root" --memory 256M -- "/bin/$1" 2>&1 > /dev/null | sed -n 's/^run \([0-9a-f]*\) .*/\1/p'
+}
+failing() { # program: lets check find its failing schedule; prints id and the step of the violation or @crash
+    "$rewind" check --root "$root" --memory 256M --schedules 1000 -- "/bin/$1" > "$work/report" || true
+    sed -n 's/^failing: run //p' "$work/report"
+}
+
+echo "== the bank check found wrong"
+bank=$(failing bank)
+step=$(sed -n 's/^violates sdk: step \([0-9]*\):.*/\1/p' "$work/report" | head -1)
+blame "$bank" --at "$((step - 1))" balance
+blame "$bank" --at "$((step - 1))" balance --reads --limit 12
+blame "$bank" --at "$((step - 1))" balance
+echo "== the picture: $work/balance.svg"
+"$rewind" blame "$bank" --at "$((step - 1))" balance --plot "$work/balance.svg" > /dev/null
+echo "== where the value came from"
+blame "$bank" --at "$((step - 1))" balance --follow
+echo "== the queue of the thread pool, freed while a worker looks at it"
+pool=$(failing pool)
+blame "$pool" --at @crash 'queue->count'
+echo "== a block used after it was freed"
+heap=$(record heap)
+blame "$heap" --at @crash 'stale[3]'
+echo "== a line of a file that a child process wrote"
+blame "$(record writers)" --at @crash --file /tmp/log:L2
+echo "== a field through two pointers, C++ and Rust"
+blame "$(record pointers-cpp)" --at @crash 'shop::order->item->price->cents'
+blame "$(record pointers-rust)" --at @crash 'order.item.price.cents'
+echo "== a buffer filled by read"
+blame "$(record input)" --at @crash buffer
+echo "== followed across a pipe between two processes"
+blame "$(record pipe)" --at @crash copy --follow
+printf '\n== times\n'
+cat "$times"
