@@ -29,5 +29,9 @@ show check --root "$root" -- /bin/bank | tee build/demo-report || status=$?
 [ "$status" = 1 ] || { echo "demo: check was to find the lost update (exit status 1) and ended with $status"; exit 1; }
 failing=$(sed -n 's/^failing: run //p' build/demo-report)
 show replay "$failing"
+# Who made the balance wrong: asked at the step before the check that failed.
+step=$(sed -n 's/^violates sdk: step \([0-9]*\):.*/\1/p' build/demo-report | head -n 1)
+show blame "$failing" --at "$((step - 1))" balance
+show blame "$failing" --at "$((step - 1))" balance --reads --limit 8
 show check --root "$root" --schedules 64 -- /bin/bank-fixed | tail -n 2
-printf '\ndemo: the lost update was found, narrowed, kept as run %s and replayed; the fixed bank passed every schedule\n' "$failing"
+printf '\ndemo: the lost update was found, narrowed, kept as run %s, replayed and blamed on a line; the fixed bank passed every schedule\n' "$failing"

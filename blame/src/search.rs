@@ -68,6 +68,20 @@ struct State<'a> {
 /// Windows looked at together: with their keyframes read, and shared between the machines.
 const BATCH: usize = 16;
 
+/// Steps before the position asked at that are looked through alone at first: what is written all the time was written
+/// there.
+const NEAR: u64 = 64;
+
+/// The windows before `at`, the latest cut in two where only the last write is wanted.
+fn windows_of(timeline: &Timeline<'_>, at: Position, all: bool) -> Vec<Window> {
+    let mut windows = timeline.windows(at);
+    let near = Timeline::at(at.step.0.saturating_sub(NEAR));
+    if let Some(parts) = windows.first().filter(|_| !all).and_then(|first| first.split(near)) {
+        windows.splice(..1, parts);
+    }
+    windows
+}
+
 /// Searches `pieces` (with what is known of their origin) back from `at`.
 pub fn search(
     timelines: &mut [Timeline<'_>],
@@ -92,7 +106,7 @@ pub fn search(
         }
     }
     let Some(first) = timelines.first() else { return Ok(state.found) };
-    let windows = first.windows(at);
+    let windows = windows_of(first, at, options.all);
     let mut next = 0;
     let done = AtomicU64::new(0);
     while next < windows.len() && !state.pieces.is_empty() && !state.enough() {
@@ -109,7 +123,7 @@ pub fn search(
             number += 1;
             (options.progress)(index as u64 + 1, windows.len() as u64);
             found.found.windows += 1;
-            found.found.from = windows[index].from;
+            found.found.from = windows[index].quiet.map_or(windows[index].from, |quiet| quiet.step.0);
             let changed = gathered.seen.iter().any(|seen| seen.fill.is_some());
             if changed {
                 stopped = Some((index, gathered));

@@ -40,6 +40,19 @@ pub struct Window {
     pub until: Position,
     /// It ends at the keyframe of that step.
     pub to_keyframe: bool,
+    /// Accesses before this are not looked for (and cost nothing).
+    pub quiet: Option<Position>,
+}
+
+impl Window {
+    /// The part of it from `at` on, and the part before; none if `at` is not inside.
+    pub fn split(&self, at: Position) -> Option<[Window; 2]> {
+        let inside =
+            Timeline::at(self.from) < at && at < self.until && self.quiet.is_none_or(|quiet| quiet < at);
+        let (late, early) =
+            (Window { quiet: Some(at), ..*self }, Window { until: at, to_keyframe: false, ..*self });
+        inside.then_some([late, early])
+    }
 }
 
 /// What to look for.
@@ -88,7 +101,7 @@ impl Timeline<'_> {
         for from in self.keyframes().into_iter().rev() {
             let start = Timeline::at(from);
             if start < at {
-                windows.push(Window { from, until, to_keyframe });
+                windows.push(Window { from, until, to_keyframe, quiet: None });
                 (until, to_keyframe) = (start, true);
             }
         }
@@ -126,7 +139,10 @@ impl Timeline<'_> {
         if window.until.step.0 > last {
             return Err(StageError::PastEnd { id: self.run().id(), asked: window.until.step.0, end: last });
         }
-        self.restore(window.from)?;
+        match window.quiet {
+            Some(quiet) => self.seek(quiet)?,
+            None => self.restore(window.from)?,
+        }
         let (trace, first, id) = (self.run().trace()?, self.records(), self.run().id());
         let stage = self.stage();
         begin(stage.machine());
