@@ -69,6 +69,8 @@ pub struct Access {
     pub rip: u64,
     /// The system call that thread is in, for what the kernel does.
     pub call: Option<Call>,
+    /// Linear address of the first byte accessed, as the accessor has it mapped.
+    pub address: u64,
     /// First byte accessed, from the beginning of the range.
     pub offset: u64,
     /// Bytes of the range accessed.

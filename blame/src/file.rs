@@ -112,7 +112,7 @@ fn name_of(kernel: &Kernel<'_>, file: Gva) -> Read<Vec<u8>> {
     let name = kernel.address_of(dentry, Fact::DentryName)?;
     // struct qstr: hash and length, then the name's address.
     let length = (kernel.u64(name)? >> 32) as usize;
-    kernel.string(Gva(kernel.u64(Gva(name.0 + 8))?), length.min(255))
+    kernel.string(Gva(kernel.u64(Gva(name.0.wrapping_add(8)))?), length.min(255))
 }
 
 /// The inode whose pages hold the file's data. An overlay's file holds the file it stands for (its `private_data`,
@@ -124,7 +124,7 @@ fn data_inode(kernel: &Kernel<'_>, file: Gva) -> Read<Option<Gva>> {
     }
     let name = name_of(kernel, file)?;
     for i in 0..FILE_WORDS {
-        let word = kernel.u64(Gva(file.0 + 8 * i)).unwrap_or(0);
+        let word = kernel.u64(Gva(file.0.wrapping_add(8 * i))).unwrap_or(0);
         if word < 1 << 63 || !word.is_multiple_of(8) || word == file.0 {
             continue;
         }

@@ -49,7 +49,6 @@ pub fn follow(
         // The first bytes of what was written, as many as a register holds.
         offset: access.offset,
         len: access.len.min(8),
-        address: target.address.map(|address| address + access.offset),
         access,
     });
     while let Some(wanted) = next {
@@ -75,8 +74,6 @@ struct Wanted {
     /// Their place in the range the access was found for.
     offset: u64,
     len: u64,
-    /// Linear address of the first, if known.
-    address: Option<u64>,
 }
 
 /// Where to look for the write before.
@@ -115,7 +112,7 @@ impl Walk<'_> {
     ) -> Result<(String, Option<Place>), BlameError> {
         let access = &wanted.access;
         let lanes = Lanes { tid: access.who.tid, lanes: &self.lanes };
-        let store = wanted.address.unwrap_or(0);
+        let store = access.address.wrapping_add(wanted.offset - access.offset);
         let source = slice::of_store(&mut timelines[0], access.position, store, wanted.len, lanes)?;
         Ok(match source {
             Source::Memory { at, address, len, root, with, .. } => {
@@ -161,9 +158,8 @@ impl Walk<'_> {
         let found = search::search(timelines, pieces, &[origin], root, len, place.at, options)?;
         match found.last {
             Some(access) => {
-                let address = place.address.map(|address| address + access.offset);
                 let (offset, len) = (access.offset, access.len.min(len).min(8));
-                Ok(Some(Wanted { access, offset, len, address }))
+                Ok(Some(Wanted { access, offset, len }))
             }
             None => {
                 let from = found
@@ -208,12 +204,12 @@ fn of_kernel(wanted: &Wanted) -> (String, Option<Place>) {
             let place = Place {
                 at: access.position,
                 root: source.root,
-                address: user.then(|| source.address + ahead),
+                address: user.then(|| source.address.wrapping_add(ahead)),
                 gpa: Some(Gpa(source.gpa.0 + ahead)),
                 len: wanted.len,
             };
             let what = if user {
-                format!("copied by {call} from {:#x} of the program", source.address + ahead)
+                format!("copied by {call} from {:#x} of the program", source.address.wrapping_add(ahead))
             } else {
                 format!("copied by {call} from a page of the kernel's (a file, a pipe or a socket)")
             };

@@ -39,6 +39,8 @@ pub struct Wanted {
     pub all: bool,
     /// Reads too.
     pub reads: bool,
+    /// Give up after so many hits ([`Gathered::busy`]).
+    pub most_hits: Option<u64>,
 }
 
 impl Wanted {
@@ -85,6 +87,9 @@ pub struct Gathered {
     pub all: VecDeque<Access>,
     /// Accesses that were too many to keep.
     pub dropped: u64,
+    /// There were more hits than wanted: what was gathered is not the whole window.
+    pub busy: bool,
+    hits: u64,
     shadow: Vec<u8>,
 }
 
@@ -110,6 +115,11 @@ impl Gathered {
     /// Takes a hit.
     pub fn hit(&mut self, wanted: &Wanted, machine: &mut Machine, hit: &Hit) -> ControlFlow<()> {
         if wanted.pieces.iter().all(|piece| hit.position >= piece.until) {
+            return ControlFlow::Break(());
+        }
+        self.hits += 1;
+        if wanted.most_hits.is_some_and(|most| self.hits > most) {
+            self.busy = true;
             return ControlFlow::Break(());
         }
         // An instruction may read and write; a write it reads first is one access to the reader.
@@ -164,6 +174,7 @@ impl Gathered {
             who,
             rip: hit.rip.0,
             call,
+            address: touches.iter().min_by_key(|touch| touch.bytes.start).map_or(0, |touch| touch.address),
             offset: from,
             len: to - from,
             old,
@@ -298,7 +309,7 @@ impl Scene<'_> {
             // A page of a file. What the device brings is the file's content in the image.
             return (self.access.how == How::Device).then_some(Fill::From(Origin::Beginning));
         };
-        let address = address + (touch.bytes.start - piece.offset);
+        let address = address.wrapping_add(touch.bytes.start - piece.offset);
         let here = Gpa(piece.gpa.0 + (touch.bytes.start - piece.offset));
         // Before a fork the frame was the parent's, at the same address.
         let mapped = [root, self.hit.root].map(|root| translate(self.kernel.memory(), root, Gva(address)));

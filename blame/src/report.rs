@@ -299,6 +299,7 @@ pub fn freed(
         who: event.who.clone(),
         rip: 0,
         call: None,
+        address: 0,
         offset: 0,
         len: 0,
         old: Vec::new(),

@@ -1,21 +1,19 @@
 //! Finds the last write, or every access, window by window backward.
 
-use std::{
-    ops::ControlFlow,
-    sync::atomic::{AtomicBool, AtomicU64, Ordering},
-};
+use std::{ops::ControlFlow, sync::atomic::AtomicBool};
 
 use run::{
     scan::{Backward, Watcher, Window, backward},
     seek::Timeline,
 };
-use vmm::address::Position;
+use vmm::address::{Instructions, Position, Step};
 
 use crate::{
     access::Access,
     error::BlameError,
     gather::{Fill, Gathered, Wanted},
     piece::{Origin, Piece},
+    slice,
 };
 
 /// How to search.
@@ -65,6 +63,35 @@ struct State<'a> {
     found: Found,
 }
 
+/// Hits of one window after which, when only the last one is wanted, its end is looked through alone.
+const MOST_HITS: u64 = 50_000;
+/// Instructions of such an end at first, and how it grows if nothing is in it.
+const FIRST_GAP: u64 = 4_096;
+const GAP_GROWS: u64 = 64;
+
+/// Why windows were not all run.
+enum Stopped {
+    /// The last write was found.
+    Enough,
+    /// Frames were given their content.
+    Changed(Box<Gathered>),
+    /// More writes than can be looked at one by one.
+    Busy,
+}
+
+/// Cuts a window `gap` instructions before the end of its last step.
+fn end_of(timeline: &mut Timeline<'_>, window: &Window, gap: u64) -> Result<Option<[Window; 2]>, BlameError> {
+    let until = window.until;
+    let (step, length) = match until.offset.0 {
+        0 => {
+            let step = Step(until.step.0.saturating_sub(1));
+            (step, slice::length(timeline, step)?)
+        }
+        offset => (until.step, offset),
+    };
+    Ok(window.split(Position { step, offset: Instructions(length.saturating_sub(gap)) }))
+}
+
 /// Windows looked at together: with their keyframes read, and shared between the machines.
 const BATCH: usize = 16;
 
@@ -106,42 +133,36 @@ pub fn search(
         }
     }
     let Some(first) = timelines.first() else { return Ok(state.found) };
-    let windows = windows_of(first, at, options.all);
+    let mut windows = windows_of(first, at, options.all);
     let mut next = 0;
-    let done = AtomicU64::new(0);
+    // A window with more writes than this is cut so that only its end is looked through.
+    let mut most_hits = (!options.all).then_some(MOST_HITS);
+    let mut gap = FIRST_GAP;
     while next < windows.len() && !state.pieces.is_empty() && !state.enough() {
         let (todo, behind) = state.worth(&timelines[0], &windows, next)?;
         (options.progress)(next as u64, windows.len() as u64);
-        done.store(next as u64, Ordering::Relaxed);
-        let wanted = state.wanted(&state.pieces);
-        let mut stopped = None;
+        let wanted = Wanted { most_hits, ..state.wanted(&state.pieces) };
         let list: Vec<Window> = todo.iter().map(|&i| windows[i]).collect();
-        let mut number = 0;
-        let found = &mut state;
-        run_windows(timelines, &list, &wanted, options, &mut |gathered| {
-            let index = todo[number];
-            number += 1;
-            (options.progress)(index as u64 + 1, windows.len() as u64);
-            found.found.windows += 1;
-            found.found.from = windows[index].quiet.map_or(windows[index].from, |quiet| quiet.step.0);
-            let changed = gathered.seen.iter().any(|seen| seen.fill.is_some());
-            if changed {
-                stopped = Some((index, gathered));
-                return ControlFlow::Break(());
-            }
-            found.merge(&gathered);
-            if found.enough() {
-                stopped = Some((index, Gathered::default()));
-                return ControlFlow::Break(());
-            }
-            ControlFlow::Continue(())
+        let stopped = state.run(timelines, &list, &wanted, &|number| {
+            (options.progress)(todo[number] as u64 + 1, windows.len() as u64);
         })?;
         next = match stopped {
-            Some((index, gathered)) => {
-                state.follow(timelines, &windows[index], gathered)?;
+            None => behind,
+            Some((number, Stopped::Enough)) => todo[number] + 1,
+            Some((number, Stopped::Changed(gathered))) => {
+                let index = todo[number];
+                state.follow(timelines, &windows[index], *gathered)?;
                 index + 1
             }
-            None => behind,
+            Some((number, Stopped::Busy)) => {
+                let index = todo[number];
+                match end_of(&mut timelines[0], &windows[index], gap)? {
+                    Some(parts) => drop(windows.splice(index..=index, parts)),
+                    None => most_hits = None,
+                }
+                gap = gap.saturating_mul(GAP_GROWS);
+                index
+            }
         };
     }
     if next >= windows.len() && !state.enough() {
@@ -157,6 +178,11 @@ pub fn search(
     }
     found.origins.sort_by_key(|(offset, ..)| *offset);
     Ok(found)
+}
+
+/// The step from which a window is looked through.
+fn begin_of(window: &Window) -> u64 {
+    window.quiet.map_or(window.from, |quiet| quiet.step.0)
 }
 
 fn run_windows(
@@ -184,6 +210,7 @@ impl State<'_> {
             root: self.root,
             all: self.options.all,
             reads: self.options.reads,
+            most_hits: None,
         }
     }
 
@@ -219,6 +246,42 @@ impl State<'_> {
             at += 1;
         }
         Ok((todo, at))
+    }
+
+    /// Runs windows until something must be done; which one stopped it, and why. `ran` is told each one's number.
+    fn run(
+        &mut self,
+        timelines: &mut [Timeline<'_>],
+        windows: &[Window],
+        wanted: &Wanted,
+        ran: &dyn Fn(usize),
+    ) -> Result<Option<(usize, Stopped)>, BlameError> {
+        let mut stopped = None;
+        let mut number = 0;
+        let options = self.options;
+        run_windows(timelines, windows, wanted, options, &mut |gathered| {
+            let window = &windows[number];
+            ran(number);
+            self.found.windows += 1;
+            let changed = gathered.seen.iter().any(|seen| seen.fill.is_some());
+            let why = if gathered.busy {
+                Stopped::Busy
+            } else if changed {
+                Stopped::Changed(Box::new(gathered))
+            } else {
+                self.merge(&gathered);
+                if !self.enough() {
+                    self.found.from = begin_of(window);
+                    number += 1;
+                    return ControlFlow::Continue(());
+                }
+                Stopped::Enough
+            };
+            self.found.from = begin_of(window);
+            stopped = Some((number, why));
+            ControlFlow::Break(())
+        })?;
+        Ok(stopped)
     }
 
     fn merge(&mut self, gathered: &Gathered) {

@@ -127,7 +127,7 @@ fn enter_user(stage: &mut Stage) -> Result<bool, BlameError> {
 }
 
 /// User instructions of a whole step.
-fn length(timeline: &mut Timeline<'_>, step: Step) -> Result<u64, BlameError> {
+pub(crate) fn length(timeline: &mut Timeline<'_>, step: Step) -> Result<u64, BlameError> {
     timeline.seek(Position { step, offset: Instructions(0) })?;
     let stage = timeline.stage();
     let before = stage.machine().engine().counters().user_instructions.0;

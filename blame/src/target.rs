@@ -78,7 +78,13 @@ impl Target {
         if self.address.is_none() {
             return names::quoted(bytes);
         }
-        show(self.of.as_ref(), bytes)
+        let symbol = |address: u64| {
+            let loaded = self.sources.as_ref()?.module_at(address)?;
+            let (symbol, into) = loaded.module.symbol(address.wrapping_sub(loaded.bias))?;
+            let name = debug::module::demangle(&symbol.name);
+            Some(if into == 0 { name } else { format!("{name}+{into}") })
+        };
+        show(self.of.as_ref(), bytes, &symbol)
     }
 }
 
@@ -110,9 +116,13 @@ impl Target {
 }
 
 /// A value by its type; plain bytes as one number if there are at most 8.
-pub(crate) fn show(of: Option<&(Type, Option<Arc<Dwarf>>)>, bytes: &[u8]) -> String {
+fn show(
+    of: Option<&(Type, Option<Arc<Dwarf>>)>,
+    bytes: &[u8],
+    symbol: &dyn Fn(u64) -> Option<String>,
+) -> String {
     match of {
-        Some((of, Some(dwarf))) if !plain(of) => expr::print(dwarf, of, bytes, &|_| None),
+        Some((of, Some(dwarf))) if !plain(of) => expr::print(dwarf, of, bytes, symbol),
         Some((Type::Integer(_, true), _)) if bytes.len() <= 8 => names::signed(bytes).to_string(),
         _ => names::bytes(bytes),
     }
@@ -196,7 +206,7 @@ pub fn resolve(
             return Err(BlameError::NotMemory {
                 what: text.into(),
                 place: scene.place_text(frame),
-                value: show(of.as_ref(), bytes),
+                value: show(of.as_ref(), bytes, &|_| None),
             });
         }
         Where::Value(value) => {
@@ -258,6 +268,10 @@ pub fn resolve(
     })
 }
 
+/// Longest name, and most names, looked at for one much alike.
+const MOST_NAME: usize = 256;
+const MOST_NAMES: usize = 100_000;
+
 /// Says more of an error where more is known.
 #[expect(clippy::too_many_arguments, reason = "everything an explanation may need")]
 fn explain(
@@ -288,7 +302,7 @@ fn explain(
                         }
                         _ => {}
                     }
-                    if fixed {
+                    if fixed && own.len() <= MOST_NAME && known.len() < MOST_NAMES {
                         known.push(own.into());
                     }
                 });

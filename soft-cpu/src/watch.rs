@@ -139,7 +139,7 @@ impl Hooks {
     /// Nothing but watches looks at data accesses.
     #[inline]
     pub(crate) fn only_watches(&self) -> bool {
-        !self.watches.is_empty() && !self.stream && self.debug.is_empty()
+        !self.watches.is_empty() && self.stream == Stream::Off && self.debug.is_empty()
     }
 
     /// Instructions on this linear page must run one at a time.
