@@ -12,6 +12,7 @@ use crate::{
     fault::{Abort, gp, ud},
     handler,
     insn::{Insn, R},
+    jit::Compile,
     lower,
     tlb::{self, Entry},
 };
@@ -137,6 +138,10 @@ pub(crate) struct Block {
     /// Positions of link slots in `ops`.
     pub(crate) links: Vec<u16>,
     pub(crate) doubtful: bool,
+    /// What its entry op runs while it is not doubtful.
+    pub(crate) enter: Handler,
+    /// Times it was entered before it was compiled.
+    pub(crate) runs: u32,
     dead: bool,
     next_in_bucket: u32,
     next_in_page: [u32; 2],
@@ -163,6 +168,8 @@ impl Block {
             page,
             links: Vec::new(),
             doubtful: false,
+            enter: handler::enter,
+            runs: 0,
             dead: false,
             next_in_bucket: NONE,
             next_in_page: [NONE; 2],
@@ -275,14 +282,44 @@ impl Blocks {
         at
     }
 
-    /// Calls `each` for the blocks that took bytes from a RAM page.
+    /// Calls `each` for the blocks that took bytes from a RAM page, and forgets the dead ones among them.
     fn each_of_page(&mut self, page: u64, mut each: impl FnMut(&mut Block)) {
+        let mut before = NONE;
         let mut at = self.by_page[page as usize].wrapping_sub(1);
         while at != NONE {
             let block = &mut self.all[(at / 2) as usize];
             let next = block.next_in_page[(at % 2) as usize];
-            each(block);
+            if block.dead {
+                if before == NONE {
+                    self.by_page[page as usize] = next.wrapping_add(1);
+                } else {
+                    self.all[(before / 2) as usize].next_in_page[(before % 2) as usize] = next;
+                }
+            } else {
+                each(block);
+                before = at;
+            }
             at = next;
+        }
+    }
+
+    /// A block is not found any more; it stays as it is for whatever still leads to it.
+    fn bury(&mut self, id: u32) {
+        let block = &mut self.all[id as usize];
+        block.dead = true;
+        let (head, after) = (bucket(block.key), block.next_in_bucket);
+        let mut at = self.buckets[head];
+        if at == id {
+            self.buckets[head] = after;
+            return;
+        }
+        while at != NONE {
+            let block = &mut self.all[at as usize];
+            if block.next_in_bucket == id {
+                block.next_in_bucket = after;
+                return;
+            }
+            at = block.next_in_bucket;
         }
     }
 }
@@ -337,6 +374,11 @@ impl Cpu {
         self.memory.code.fill(0);
         self.link = std::ptr::null_mut();
         self.entered = std::ptr::null();
+        self.hot_block = std::ptr::null_mut();
+        self.code_full = false;
+        if let Some(buffer) = &mut self.code_buffer {
+            buffer.clear();
+        }
     }
 
     /// Blocks from a RAM page must be compared with its bytes before they are used again.
@@ -407,7 +449,7 @@ impl Cpu {
                 let next = (rip & !0xfff).wrapping_add(4096);
                 let (gpa, _) = self.fetch_checked(next)?;
                 if gpa != second {
-                    self.blocks.all[id as usize].dead = true;
+                    self.blocks.bury(id);
                     return self.decode_block(rip, gpa_key(key), page, key, alone);
                 }
             }
@@ -418,13 +460,13 @@ impl Cpu {
             if self.still_true(id) {
                 let block = &mut self.blocks.all[id as usize];
                 block.doubtful = false;
-                block.ops[1].run = handler::enter;
+                block.ops[1].run = block.enter;
                 let at: *const Block = &raw const **block;
                 let pages = [Some(block.page), block.second_page.map(|(_, index)| index)];
                 pages.into_iter().flatten().for_each(|page| self.guard_code(page));
                 return Ok(at);
             }
-            self.blocks.all[id as usize].dead = true;
+            self.blocks.bury(id);
         }
         self.decode_block(rip, gpa, page, key, alone)
     }
@@ -483,7 +525,7 @@ impl Cpu {
     }
 
     fn decode_block(&mut self, rip: u64, gpa: u64, page: u64, key: u64, alone: bool) -> R<*const Block> {
-        if self.blocks.all.len() >= MAX_BLOCKS {
+        if self.blocks.all.len() >= MAX_BLOCKS || self.code_full {
             self.drop_blocks();
         }
         let Some(host) = self.memory.page(gpa) else { return Err(ud()) };
@@ -509,10 +551,17 @@ impl Cpu {
         let mut block = Box::new(Block::new(key, page, second_page, &bytes[..len], decoded.insns));
         lower::lower(&mut block, alone);
         block.ops[0] = Op::word(handler::miss, &raw const *block as u64);
+        if !alone && self.compile == Compile::Hot {
+            block.enter = handler::warm_up;
+            block.ops[1].run = handler::warm_up;
+        }
         let at = self.blocks.insert(block);
         self.guard_code(page);
         if let Some((_, page2)) = second_page {
             self.guard_code(page2);
+        }
+        if !alone && self.compile == Compile::Always {
+            self.compile_block(at.cast_mut());
         }
         Ok(at)
     }

@@ -15,6 +15,7 @@ use crate::{
     flags::{self, Lazy},
     fp::FpState,
     insn::{BASE, FS, GS},
+    jit::{Buffer, Compile},
     memory::{Memory, Region},
     state::CpuState,
     tlb::Tlb,
@@ -173,6 +174,8 @@ pub struct Cpu {
     pub(crate) system_call: bool,
     pub(crate) returned: bool,
     pub(crate) software_interrupt: bool,
+    /// CR0 and CR4 allow SSE instructions.
+    pub(crate) sse_on: bool,
     pub(crate) fp: FpState,
     pub(crate) tlb: Tlb,
     pub(crate) abort: Option<Abort>,
@@ -182,6 +185,12 @@ pub struct Cpu {
     pub(crate) sys: CpuState,
     pub(crate) memory: Memory,
     pub(crate) blocks: Blocks,
+    pub(crate) compile: Compile,
+    pub(crate) code_buffer: Option<Buffer>,
+    /// There was no room for compiled code.
+    pub(crate) code_full: bool,
+    /// A block that has become worth compiling.
+    pub(crate) hot_block: *mut crate::block::Block,
     pub(crate) hooks: Hooks,
     pub(crate) pending: Option<Exit>,
     pub(crate) pending_in: Option<PendingIn>,
@@ -249,6 +258,7 @@ impl Cpu {
             system_call: false,
             returned: false,
             software_interrupt: false,
+            sse_on: false,
             fp: FpState::default(),
             tlb: Tlb::new(),
             abort: None,
@@ -256,6 +266,10 @@ impl Cpu {
             sys: CpuState::default(),
             memory,
             blocks,
+            compile: Compile::default(),
+            code_buffer: None,
+            code_full: false,
+            hot_block: std::ptr::null_mut(),
             hooks: Hooks::default(),
             pending: None,
             pending_in: None,
@@ -307,6 +321,7 @@ impl Cpu {
         self.stack_loaded = false;
         self.update_debug_registers();
         self.update_alignment();
+        self.update_sse();
         self.flush_tlb_all();
     }
 
@@ -328,6 +343,12 @@ impl Cpu {
             | flags::ID;
         self.rflags = value & KNOWN | 2;
         self.lazy.set(value);
+    }
+
+    /// After a change of CR0 or CR4.
+    pub(crate) fn update_sse(&mut self) {
+        // EM and TS clear, OSFXSR set.
+        self.sse_on = self.sys.cr0 & 0xc == 0 && self.sys.cr4 & 1 << 9 != 0;
     }
 
     /// Current privilege level.

@@ -151,6 +151,37 @@ impl Lazy {
         self.cc = kind::EXPLICIT << 2;
     }
 
+    /// Evaluates the even condition `2 * C`, the common sources without computing all flags.
+    #[inline(always)]
+    pub(crate) fn holds<const C: u8>(&self) -> bool {
+        let shift = 64 - (8 << (self.cc & 3));
+        let r = (self.dst << shift) as i64;
+        match self.cc >> 2 {
+            kind::SUB if !matches!(C, 0 | 5) => {
+                let (a, b) = (self.dst.wrapping_add(self.src) << shift, self.src << shift);
+                match C {
+                    1 => a < b,
+                    2 => r == 0,
+                    3 => a <= b,
+                    4 => r < 0,
+                    6 => (a as i64) < b as i64,
+                    _ => (a as i64) <= b as i64,
+                }
+            }
+            kind::LOGIC if C != 5 => match C {
+                0 | 1 => false,
+                2 | 3 => r == 0,
+                4 | 6 => r < 0,
+                _ => r <= 0,
+            },
+            kind if kind != kind::EXPLICIT && C == 2 => r == 0,
+            kind if kind != kind::EXPLICIT && C == 4 => r < 0,
+            kind::EXPLICIT if C == 2 => self.src & ZF != 0,
+            _ if C == 1 => self.carry(),
+            _ => self.condition(2 * C),
+        }
+    }
+
     /// Evaluates condition `cond` as x86 encodes it (0 O, 1 NO, 2 B, ... 15 G).
     #[inline]
     pub(crate) fn condition(&self, cond: u8) -> bool {
@@ -173,6 +204,22 @@ impl Lazy {
 mod tests {
     use super::*;
 
+    fn holds_as_condition(lazy: &Lazy) {
+        let each = [
+            lazy.holds::<0>(),
+            lazy.holds::<1>(),
+            lazy.holds::<2>(),
+            lazy.holds::<3>(),
+            lazy.holds::<4>(),
+            lazy.holds::<5>(),
+            lazy.holds::<6>(),
+            lazy.holds::<7>(),
+        ];
+        for (c, holds) in each.into_iter().enumerate() {
+            assert_eq!(holds, lazy.condition(2 * c as u8), "condition {c} of {lazy:?}");
+        }
+    }
+
     /// Every 8-bit pair against the definition by wider arithmetic.
     #[test]
     fn eight_bit_arithmetic_is_exhaustively_right() {
@@ -189,6 +236,7 @@ mod tests {
                         | u64::from(!(-128..=127).contains(&signed)) << 11;
                     assert_eq!(lazy.status(), want, "{a} + {b} + {carry}");
                     assert_eq!(lazy.carry(), want & CF != 0);
+                    holds_as_condition(&lazy);
                     let diff = a.wrapping_sub(b).wrapping_sub(carry) & 255;
                     let kind = if carry == 1 { kind::SBB } else { kind::SUB };
                     let lazy = Lazy { dst: diff, src: b, cc: cc(kind, 1) };
@@ -199,6 +247,11 @@ mod tests {
                         | u64::from(!(-128..=127).contains(&signed)) << 11;
                     assert_eq!(lazy.status(), want, "{a} - {b} - {carry}");
                     assert_eq!(lazy.carry(), want & CF != 0);
+                    holds_as_condition(&lazy);
+                    holds_as_condition(&Lazy { dst: diff, src: 0, cc: cc(kind::LOGIC, 1) });
+                    holds_as_condition(&Lazy { dst: 0, src: b << 4 & STATUS, cc: kind::EXPLICIT << 2 });
+                    holds_as_condition(&Lazy { dst: diff, src: carry | OF, cc: cc(kind::RESULT, 1) });
+                    holds_as_condition(&Lazy { dst: diff, src: carry, cc: cc(kind::DEC, 1) });
                 }
             }
         }

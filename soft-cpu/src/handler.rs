@@ -4,7 +4,7 @@
 //! handler; with debug assertions it returns the next op to the loop in `run.rs`, which works for both.
 
 use crate::{
-    block::{self, Link, Op},
+    block::{self, Block, Link, Op},
     cpu::Cpu,
     fault::Abort,
     insn::{BASE, Insn},
@@ -55,9 +55,23 @@ pub(crate) unsafe extern "C" fn enter(cpu: *mut Cpu, op: *const Op, tlb: *const 
     }
 }
 
+/// Entry of a block that is not compiled yet: as `enter`, and counts.
+pub(crate) unsafe extern "C" fn warm_up(cpu: *mut Cpu, op: *const Op, tlb: *const Entry) -> *const Op {
+    // SAFETY: handlers get the running CPU and their own op; the op before an entry holds the block's address.
+    unsafe {
+        let block = (*op.sub(1)).as_word() as *mut Block;
+        (*block).runs += 1;
+        if (*block).runs >= crate::jit::HOT {
+            (*cpu).hot_block = block;
+            return miss(cpu, op, tlb);
+        }
+        enter(cpu, op, tlb)
+    }
+}
+
 #[cold]
 #[inline(never)]
-unsafe extern "C" fn out_of_budget(cpu: *mut Cpu, _: *const Op, _: *const Entry) -> *const Op {
+pub(crate) unsafe extern "C" fn out_of_budget(cpu: *mut Cpu, _: *const Op, _: *const Entry) -> *const Op {
     // SAFETY: handlers get the running CPU.
     let cpu = unsafe { &mut *cpu };
     cpu.rip = cpu.gpr[BASE as usize];

@@ -18,8 +18,6 @@ pub(crate) const BASE: u8 = 17;
 pub(crate) const FS: u8 = 18;
 /// Register-file index of the GS base.
 pub(crate) const GS: u8 = 19;
-/// Register-file index of a scratch value inside one instruction.
-pub(crate) const TEMP: u8 = 20;
 
 /// An operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

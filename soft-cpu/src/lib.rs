@@ -5,7 +5,6 @@
 //! executing the same operation on the host where that is exact.
 
 mod access;
-#[allow(dead_code, reason = "the fast forms use it")]
 mod block;
 pub mod cpu;
 mod decode;
@@ -14,12 +13,10 @@ mod exec;
 mod fault;
 mod flags;
 pub mod fp;
-#[allow(dead_code, unused_imports, reason = "the fast forms use it")]
 mod handler;
-#[allow(dead_code, reason = "filled in step by step")]
 mod hot;
-#[allow(dead_code, reason = "the fast forms use it")]
 mod insn;
+mod jit;
 mod lower;
 pub mod memory;
 mod run;
@@ -28,5 +25,6 @@ mod tlb;
 mod watch;
 
 pub use cpu::{Counts, Cpu, CpuidLeaf, Exit, Limits};
+pub use jit::Compile;
 pub use memory::Region;
 pub use watch::{Accessed, Kind, Stream, Watch, WatchHit, WatchRange};

@@ -103,6 +103,15 @@ impl Cpu {
             };
             self.gpr[BASE as usize] = rip;
             self.go(entry);
+            if !self.hot_block.is_null() {
+                let block = std::mem::replace(&mut self.hot_block, std::ptr::null_mut());
+                // SAFETY: the block whose entry led out just now.
+                unsafe {
+                    (*block).enter = crate::handler::enter;
+                    (*block).ops[1].run = crate::handler::enter;
+                }
+                self.compile_block(block);
+            }
             if self.attention {
                 break;
             }
@@ -150,12 +159,8 @@ impl Cpu {
     #[inline]
     fn go(&mut self, entry: *const Op) {
         let tlb = self.tlb.tables[usize::from(self.user)].as_ptr();
-        let mut op = entry;
-        let cpu: *mut Cpu = self;
-        while !op.is_null() {
-            // SAFETY: an entry op of a live block, or what a handler returned: an op of the running block.
-            op = unsafe { ((*op).run)(cpu, op, tlb) };
-        }
+        // SAFETY: an entry op of a live block; handlers return an op of the running block.
+        unsafe { crate::jit::run_ops(self, entry, tlb) };
     }
 
     /// Adds what ran since the budget was set to the counts.

@@ -45,8 +45,8 @@ pub(crate) struct Tlb {
     /// Slots filled from non-global pages since the last flush: table in bit 15.
     log: Vec<u16>,
     log_full: bool,
-    /// Linear ranges (low half, high half) that contain every large page filled since the last full flush.
-    large: [(u64, u64); 2],
+    /// Large pages filled since the last full flush, hashed by size and number.
+    large: Box<[u64; LARGE_BITS / 64]>,
     /// Pages that have no tag only because something on them is watched: reads, writes. Any flush forgets them.
     watched: [[Watched; WATCHED]; 2],
     /// Next of each to be replaced.
@@ -67,7 +67,13 @@ struct Watched {
 
 const UNWATCHED: [[Watched; WATCHED]; 2] = [[Watched { key: u64::MAX, host: 0, gpa: 0 }; WATCHED]; 2];
 
-const EMPTY_RANGE: (u64, u64) = (u64::MAX, 0);
+/// Bits of the filter of large pages (a power of two).
+const LARGE_BITS: usize = 4096;
+
+/// Bit of the large page of `1 << size` bytes around a linear address in the filter of large pages.
+const fn large_bit(linear: u64, size: u32) -> usize {
+    (linear >> size).rotate_left(size).wrapping_mul(0x9e37_79b9_7f4a_7c15).wrapping_shr(52) as usize
+}
 
 impl Tlb {
     pub(crate) fn new() -> Self {
@@ -81,7 +87,7 @@ impl Tlb {
             frames: [Box::new([(0, 0); SIZE]), Box::new([(0, 0); SIZE])],
             log: Vec::with_capacity(LOG),
             log_full: false,
-            large: [EMPTY_RANGE; 2],
+            large: Box::new([0; LARGE_BITS / 64]),
             watched: UNWATCHED,
             next_watched: [0; 2],
         }
@@ -118,7 +124,7 @@ impl Tlb {
         }
         self.log.clear();
         self.log_full = false;
-        self.large = [EMPTY_RANGE; 2];
+        self.large.fill(0);
     }
 
     /// Forgets what is not global.
@@ -135,9 +141,11 @@ impl Tlb {
     /// Forgets one page (all of it, if it may be a large one).
     pub(crate) fn flush_page(&mut self, linear: u64) {
         self.watched = UNWATCHED;
-        let (first, last) = self.large[(linear >> 63) as usize];
-        if linear >= first && linear <= last {
-            return self.flush_all();
+        for size in [21, 30] {
+            let bit = large_bit(linear, size);
+            if self.large[bit / 64] & 1 << (bit % 64) != 0 {
+                return self.flush_all();
+            }
         }
         let slot = slot(linear);
         for table in &mut self.tables {
@@ -199,10 +207,8 @@ impl Tlb {
             }
         }
         if page.size > 4096 {
-            let range = &mut self.large[(linear >> 63) as usize];
-            let first = linear & !(page.size - 1);
-            range.0 = range.0.min(first);
-            range.1 = range.1.max(first + (page.size - 1));
+            let bit = large_bit(linear, page.size.trailing_zeros());
+            self.large[bit / 64] |= 1 << (bit % 64);
         }
     }
 }

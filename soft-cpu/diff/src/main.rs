@@ -7,7 +7,7 @@ use soft_cpu_diff::{
     drive::{Summary, compare_many},
     generate::{encodings, sequence::Sequences, single::Singles},
     native::Native,
-    soft::Soft,
+    soft::Tiers,
 };
 
 /// Compares the software CPU with the host CPU over generated cases.
@@ -55,7 +55,7 @@ fn run(arguments: &Arguments) -> std::io::Result<bool> {
         return Ok(true);
     }
     let mut native = Native::new()?;
-    let mut soft = Soft::new();
+    let mut soft = Tiers::new();
     let mut singles = Singles::new(arguments.seed, arguments.only.as_deref());
     if singles.codes().is_empty() {
         return Err(std::io::Error::other("no encoding has that in its name; see --not-compared"));

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use soft_cpu::{
-    Cpu, Exit, Limits, Region,
+    Compile, Cpu, Exit, Limits, Region,
     state::{CpuState, Segment},
 };
 
@@ -40,6 +40,7 @@ struct Page([u8; PAGE as usize]);
 /// The software CPU with the pages of [`crate::layout`].
 pub struct Soft {
     cpu: Cpu,
+    compile: Compile,
     /// Cases since the CPU was made.
     cases: u32,
     // Owned by the box; reached through `memory_mut` only while the CPU does not run.
@@ -54,6 +55,36 @@ impl crate::drive::Subject for Soft {
     }
 }
 
+/// Both tiers of the software CPU: every case runs interpreted and compiled, and both must end alike.
+pub struct Tiers {
+    interpreted: Soft,
+    compiled: Soft,
+}
+
+impl Tiers {
+    /// Two CPUs at the start of nothing.
+    pub fn new() -> Self {
+        Tiers { interpreted: Soft::new(), compiled: Soft::with(Compile::Always) }
+    }
+}
+
+impl Default for Tiers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl crate::drive::Subject for Tiers {
+    fn run(&mut self, case: &Case) -> Outcome {
+        let interpreted = self.interpreted.run(case);
+        let compiled = self.compiled.run(case);
+        if compiled == interpreted {
+            return compiled;
+        }
+        Outcome { end: End::Other("interpreted and compiled code differ"), ..compiled }
+    }
+}
+
 impl Default for Soft {
     fn default() -> Self {
         Self::new()
@@ -61,12 +92,17 @@ impl Default for Soft {
 }
 
 impl Soft {
-    /// A CPU at the start of nothing; every case sets its whole state.
+    /// A CPU at the start of nothing; every case sets its whole state. It compiles nothing.
     pub fn new() -> Self {
+        Soft::with(Compile::Never)
+    }
+
+    /// The same with a choice of when blocks are compiled to host code.
+    pub fn with(compile: Compile) -> Self {
         let mut memory = vec![Page([0; PAGE as usize]); (MEMORY / PAGE) as usize].into_boxed_slice();
         let host = NonNull::from(&mut memory[0]).cast();
-        let cpu = new_cpu(host);
-        let mut soft = Soft { cpu, cases: 0, memory, background: background(), base: user_state() };
+        let cpu = new_cpu(host, compile);
+        let mut soft = Soft { cpu, compile, cases: 0, memory, background: background(), base: user_state() };
         soft.build_tables();
         let image = soft.background.clone();
         soft.bytes()[IMAGE_AT as usize..][..IMAGE].copy_from_slice(&image);
@@ -131,7 +167,7 @@ impl Soft {
         self.cases += 1;
         if self.cases > CASES_PER_CPU {
             self.cases = 0;
-            self.cpu = new_cpu(NonNull::from(&mut self.memory[0]).cast());
+            self.cpu = new_cpu(NonNull::from(&mut self.memory[0]).cast(), self.compile);
         }
         for patch in &case.patches {
             for (i, &byte) in patch.bytes.iter().enumerate() {
@@ -214,11 +250,12 @@ impl Soft {
 }
 
 /// A CPU over the memory at `host`, which must be `MEMORY` bytes, page-aligned, and outlive it.
-fn new_cpu(host: NonNull<u8>) -> Cpu {
+fn new_cpu(host: NonNull<u8>, compile: Compile) -> Cpu {
     let region = Region { gpa: 0, len: MEMORY, host, first_page: Some(0) };
     // SAFETY: called only by `Soft`, with its own memory, which lives as long as the CPU and never moves.
     let mut cpu = unsafe { Cpu::new(&[region], &[]) };
     cpu.set_exit_on_exception(true);
+    cpu.set_compile(compile);
     cpu
 }
 

@@ -4,7 +4,7 @@ use soft_cpu_diff::{
     drive::{Summary, compare_many},
     generate::{selfmod::SelfModifying, sequence::Sequences, single::Singles},
     native::{Native, supported},
-    soft::Soft,
+    soft::{Soft, Tiers},
 };
 
 fn check(count: u64, make: impl FnMut() -> soft_cpu_diff::generate::Generated) -> Option<Summary> {
@@ -12,7 +12,7 @@ fn check(count: u64, make: impl FnMut() -> soft_cpu_diff::generate::Generated) -
         eprintln!("skipped: the host kernel has no FSGSBASE for programs");
         return None;
     }
-    let (mut native, mut soft) = (Native::new().unwrap(), Soft::new());
+    let (mut native, mut soft) = (Native::new().unwrap(), Tiers::new());
     let summary = compare_many(&mut native, &mut soft, count, make, |_| ()).unwrap();
     assert!(summary.mismatches.is_empty(), "{}", summary.report());
     Some(summary)

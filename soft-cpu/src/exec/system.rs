@@ -222,6 +222,7 @@ pub(crate) fn clflush(cpu: &mut Cpu, insn: &Insn) -> R {
 pub(crate) fn clts(cpu: &mut Cpu, _: &Insn) -> R {
     cpu.privileged()?;
     cpu.sys.cr0 &= !CR0_TS;
+    cpu.update_sse();
     Ok(())
 }
 
@@ -251,6 +252,7 @@ impl Cpu {
         self.sys.cr0 = value;
         self.flush_tlb_all();
         self.update_alignment();
+        self.update_sse();
         Ok(())
     }
 
@@ -260,6 +262,7 @@ impl Cpu {
         }
         self.sys.cr4 = value;
         self.flush_tlb_all();
+        self.update_sse();
         Ok(())
     }
 }

@@ -19,6 +19,9 @@ mod unmasked;
 mod x87;
 mod x87_control;
 
+pub(crate) use sse_float::{FloatOp, quietly};
+pub(crate) use sse_int::VectorOp;
+
 use iced_x86::{Code, Instruction, OpKind, Register};
 
 use crate::state::CpuState;
@@ -258,6 +261,28 @@ pub fn registers(insn: &Instruction) -> (u8, u8) {
         Code::Maskmovq_rDI_mm_mm | Code::Maskmovdqu_rDI_xmm_xmm => (number(1), number(2)),
         _ => (number(0), number(1)),
     }
+}
+
+/// The fast handler of an SSE operation on registers, or a register and memory, if it has one.
+pub(crate) fn hot(code: Code, mem: bool) -> Option<crate::block::Handler> {
+    sse_int::hot(code, mem).or_else(|| sse_float::hot(code, mem))
+}
+
+/// The fast handler of an SSE shift by an immediate.
+pub(crate) fn hot_immediate(code: Code) -> Option<crate::block::Handler> {
+    sse_int::hot_immediate(code)
+}
+
+/// Is it an SSE operation that depends on nothing but its two operands?
+pub(crate) fn is_vector_operation(code: Code) -> bool {
+    sse_int::hot(code, false).is_some()
+}
+
+/// The top bits of sixteen bytes.
+#[inline(always)]
+pub(crate) fn byte_mask(value: [u64; 2]) -> u32 {
+    // SAFETY: SSE2 is part of every x86-64.
+    unsafe { core::arch::x86_64::_mm_movemask_epi8(lanes::to_host(value)) as u32 }
 }
 
 /// The semantics of `insn`, or `None` if it is not an x87, MMX or SSE instruction of the model.

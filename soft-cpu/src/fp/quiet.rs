@@ -18,7 +18,7 @@ const CONTROL: u32 = 0xffc0;
 
 /// What has to hold of operands and result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Quiet {
+pub(crate) enum Quiet {
     /// Not known: MXCSR is always looked at.
     Never,
     /// Nothing is ever raised.

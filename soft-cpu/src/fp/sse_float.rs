@@ -13,6 +13,7 @@ use super::{
     quiet::Quiet,
     unmasked::{self, Arith, Kind, Width},
 };
+use crate::{block::Handler, hot::float_forms};
 
 /// MXCSR after reset: what the host's code runs under.
 pub(super) const HOST_MXCSR: u32 = 0x1f80;
@@ -24,7 +25,7 @@ pub(super) const MASKS: u32 = 0x1f80;
 type Done = Result<(), FpFault>;
 
 /// A floating-point operation `xmm, xmm`.
-pub(super) trait FloatOp {
+pub(crate) trait FloatOp {
     /// How its results may leave the range, for unmasked exceptions.
     const KIND: Kind;
     /// When it cannot raise more than it has.
@@ -64,6 +65,16 @@ fn guarded(
     let value = operation(first, second, &mut mxcsr);
     unmasked::finish(s, kind, first, second, mxcsr & FLAGS)?;
     Ok(value)
+}
+
+/// The new value of the first operand if it is certain that MXCSR stays as it is.
+#[inline(always)]
+pub(crate) fn quietly<O: FloatOp>(mxcsr: u32, first: X, second: X) -> Option<X> {
+    if !O::QUIET.allowed(mxcsr) {
+        return None;
+    }
+    let value = O::bare(first, second);
+    O::QUIET.holds(first, second, value).then_some(value)
 }
 
 /// Executes `O` with a source of `N` bytes.
@@ -148,6 +159,14 @@ macro_rules! float_ops {
         fn plain(code: Code) -> Option<FpInsn> {
             Some(match code {
                 $(Code::$code => entry::<$code, $len>(),)*
+                _ => return None,
+            })
+        }
+
+        /// The fast handler of an operation.
+        pub(super) fn hot(code: Code, mem: bool) -> Option<Handler> {
+            Some(match code {
+                $(Code::$code => float_forms::<$code, $len>(mem),)*
                 _ => return None,
             })
         }

@@ -8,9 +8,13 @@ use super::{
     FpFault, FpInsn, FpOperands, FpState,
     lanes::{X, from_host, source, to_host},
 };
+use crate::{
+    block::Handler,
+    hot::{vector_forms, vector_immediate},
+};
 
 /// An operation `xmm, xmm` that depends on nothing but its two operands.
-pub(super) trait VectorOp {
+pub(crate) trait VectorOp {
     /// The new value of the first operand.
     fn apply(first: X, second: X) -> X;
 }
@@ -60,7 +64,7 @@ const fn entry<O: VectorOp, const N: usize>(mem: bool) -> FpInsn {
 
 /// `Code mnemonic bytes-of-a-memory-source;`
 macro_rules! vector_ops {
-    ($table:ident; $($code:ident $mnemonic:ident $len:literal;)*) => {
+    ($table:ident $($hot:ident)?; $($code:ident $mnemonic:ident $len:literal;)*) => {
         $(
             #[allow(non_camel_case_types, reason = "named after the encoding")]
             pub(super) struct $code;
@@ -85,6 +89,17 @@ macro_rules! vector_ops {
         fn $table(code: Code, mem: bool) -> Option<FpInsn> {
             Some(match code {
                 $(Code::$code => entry::<$code, $len>(mem),)*
+                _ => return None,
+            })
+        }
+        vector_ops! { @ $($hot)?; $($code $len;)* }
+    };
+    (@; $($code:ident $len:literal;)*) => {};
+    (@ $hot:ident; $($code:ident $len:literal;)*) => {
+        /// The fast handler of an operation.
+        pub(super) fn $hot(code: Code, mem: bool) -> Option<Handler> {
+            Some(match code {
+                $(Code::$code => vector_forms::<$code, $len>(mem),)*
                 _ => return None,
             })
         }
@@ -124,7 +139,7 @@ macro_rules! vector_ops3 {
     };
 }
 
-vector_ops! { plain;
+vector_ops! { plain hot;
     Unpcklps_xmm_xmmm128 unpcklps 16;
     Unpcklpd_xmm_xmmm128 unpcklpd 16;
     Unpckhps_xmm_xmmm128 unpckhps 16;
@@ -262,6 +277,21 @@ vector_ops3! { blends;
 
 vector_ops3! { sha3;
     Sha256rnds2_xmm_xmmm128 sha256rnds2;
+}
+
+/// The fast handler of a shift by an immediate.
+pub(super) fn hot_immediate(code: Code) -> Option<Handler> {
+    Some(match code {
+        Code::Psrlw_xmm_imm8 => vector_immediate::<Psrlw_xmm_xmmm128>(),
+        Code::Psrld_xmm_imm8 => vector_immediate::<Psrld_xmm_xmmm128>(),
+        Code::Psrlq_xmm_imm8 => vector_immediate::<Psrlq_xmm_xmmm128>(),
+        Code::Psraw_xmm_imm8 => vector_immediate::<Psraw_xmm_xmmm128>(),
+        Code::Psrad_xmm_imm8 => vector_immediate::<Psrad_xmm_xmmm128>(),
+        Code::Psllw_xmm_imm8 => vector_immediate::<Psllw_xmm_xmmm128>(),
+        Code::Pslld_xmm_imm8 => vector_immediate::<Pslld_xmm_xmmm128>(),
+        Code::Psllq_xmm_imm8 => vector_immediate::<Psllq_xmm_xmmm128>(),
+        _ => return None,
+    })
 }
 
 /// Shifts by an immediate.

@@ -27,7 +27,7 @@ const FTZ: u32 = 0x8000;
 
 /// An operation on one lane that may leave the range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Arith {
+pub(crate) enum Arith {
     Add,
     Sub,
     Mul,
@@ -38,14 +38,14 @@ pub(super) enum Arith {
 
 /// Format of a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Width {
+pub(crate) enum Width {
     F32,
     F64,
 }
 
 /// What an instruction does to its lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     /// Neither overflow nor underflow can happen.
     InRange,
     /// The operation on this many lanes.

@@ -10,7 +10,6 @@ use super::operand::{
 use crate::{
     block::Op,
     cpu::Cpu,
-    flags::{ZF, kind},
     handler::{next, slow},
     insn::BASE,
     tlb::Entry,
@@ -110,13 +109,7 @@ pub(super) unsafe extern "C" fn jcc<const C: u8>(
 ) -> *const Op {
     // SAFETY: the contract of `operand`.
     unsafe {
-        let lazy = &(*cpu).lazy;
-        let yes = match C {
-            1 => lazy.carry(),
-            2 if lazy.cc >> 2 != kind::EXPLICIT => lazy.dst == 0,
-            2 => lazy.src & ZF != 0,
-            _ => lazy.condition(C * 2),
-        };
+        let yes = (*cpu).lazy.holds::<C>();
         choose(cpu, yes, op.add(1), tlb)
     }
 }

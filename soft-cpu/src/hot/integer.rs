@@ -3,26 +3,13 @@
 //! Each handler first makes sure that its accesses hit the TLB; otherwise `slow` runs the whole instruction.
 
 use super::operand::{
-    address, compute, extend, get, ones, peek, poke, put, readable, set_flags, whole, writable, writes,
+    address, compute, extend, get, handlers, ones, peek, poke, put, readable, set_flags, whole, writable,
+    writes,
 };
 use crate::{
-    block::Op,
-    cpu::Cpu,
     flags::{cc, kind},
     handler::{next, slow},
-    tlb::Entry,
 };
-
-/// Defines handlers. SAFETY of all: the contract of `operand`.
-macro_rules! handlers {
-    ($($(#[$doc:meta])* fn $name:ident<$(const $p:ident),*>($cpu:ident, $op:ident, $tlb:ident) $body:block)*) => {$(
-        $(#[$doc])*
-        pub(super) unsafe extern "C" fn $name<$(const $p: u8),*>($cpu: *mut Cpu, $op: *const Op, $tlb: *const Entry) -> *const Op {
-            // SAFETY: the contract of `operand`.
-            unsafe { $body }
-        }
-    )*};
-}
 
 handlers! {
     /// op r, r

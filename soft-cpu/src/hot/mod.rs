@@ -1,8 +1,14 @@
 //! Fast forms of common instructions, and which instruction gets which.
 
 mod branch;
+mod choose;
+mod compute;
 mod integer;
 mod operand;
+mod vector;
+
+pub(crate) use choose::flags_unseen;
+pub(crate) use vector::{float_forms, vector_forms, vector_immediate};
 
 use iced_x86::Mnemonic as M;
 use operand::{ADD, AND, CMP, OR, SUB, TEST, XOR};
@@ -108,15 +114,22 @@ pub(crate) fn lower(insns: &[Insn], at: usize, out: &mut Ops) -> usize {
 
 fn lower_one(insns: &[Insn], at: usize, out: &mut Ops) -> Option<usize> {
     let insn = insns.first()?;
-    if !matches!(insn.size, 1 | 2 | 4 | 8) {
-        return None;
+    if insn.fp.is_some() {
+        out.add(vector::choose(insn)?, &[], at, 1);
+        return Some(1);
     }
     let m = insn.code.mnemonic();
+    if matches!(m, M::Jmp | M::Call | M::Ret) {
+        return lower_jump(insn, m, at, out);
+    }
     if insn.counted_branch {
         let links = targets(insn)?;
         let run = branch::conditional(insn.imm2 >> 1);
         out.add_branch(Op { run, a: 0, b: 0, c: 0, d: 0, imm: 0 }, word(links), at, 1);
         return Some(1);
+    }
+    if !matches!(insn.size, 1 | 2 | 4 | 8) {
+        return None;
     }
     if let Some(kind) = kind(m) {
         if let Some(taken) = lower_fused(insns, kind, at, out) {
@@ -125,10 +138,13 @@ fn lower_one(insns: &[Insn], at: usize, out: &mut Ops) -> Option<usize> {
         return lower_alu(insn, kind, at, out);
     }
     let (op, data) = match m {
-        M::Mov => lower_mov(insn)?,
-        M::Jmp | M::Call | M::Ret => return lower_jump(insn, m, at, out),
-        _ => (lower_other(insn, m)?, None),
-    };
+        M::Mov => lower_mov(insn),
+        _ => lower_other(insn, m).map(|op| (op, None)),
+    }
+    .or_else(|| {
+        let rotates = matches!(m, M::Rol | M::Ror);
+        choose::choose(insn, m, rotates && choose::flags_unseen(insns))
+    })?;
     out.add(op, data.as_slice(), at, 1);
     Some(1)
 }

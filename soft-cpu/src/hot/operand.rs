@@ -13,6 +13,23 @@ use crate::{
     tlb::{self, Entry},
 };
 
+/// Defines handlers, over sizes and the like (`const NAME`) and a type (`; type NAME: BOUND`). SAFETY of all: the contract
+/// of this module.
+macro_rules! handlers {
+    ($($(#[$doc:meta])* fn $name:ident<$(const $p:ident),* $(; type $t:ident: $bound:path)?>($cpu:ident, $op:ident, $tlb:ident) $body:block)*) => {$(
+        $(#[$doc])*
+        pub(super) unsafe extern "C" fn $name<$($t: $bound,)? $(const $p: u8),*>(
+            $cpu: *mut $crate::cpu::Cpu,
+            $op: *const $crate::block::Op,
+            $tlb: *const $crate::tlb::Entry,
+        ) -> *const $crate::block::Op {
+            // SAFETY: the contract of `operand`.
+            unsafe { $body }
+        }
+    )*};
+}
+pub(super) use handlers;
+
 /// All ones in `S` bytes.
 pub(super) const fn ones<const S: u8>() -> u64 {
     !0 >> (64 - 8 * S as u32)

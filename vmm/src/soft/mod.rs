@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, atomic::Ordering};
 
-use soft_cpu::{Cpu, CpuidLeaf, Limits, Region, WatchRange as SoftRange};
+use soft_cpu::{Compile, Cpu, CpuidLeaf, Limits, Region, WatchRange as SoftRange};
 
 use crate::{
     address::{Branches, Gpa, Gva, Instructions},
@@ -44,7 +44,13 @@ impl SoftEngine {
             .collect();
         // SAFETY: the regions are mapped as long as `memory`, which the engine keeps; they are whole pages, and
         // 64 GiB have 2^24 of them.
-        let cpu = unsafe { Cpu::new(&regions, &leaves) };
+        let mut cpu = unsafe { Cpu::new(&regions, &leaves) };
+        // For comparing the tiers: the guest's run is the same whatever it says.
+        match std::env::var("REWIND_SOFT_COMPILE").as_deref() {
+            Ok("never") => cpu.set_compile(Compile::Never),
+            Ok("always") => cpu.set_compile(Compile::Always),
+            _ => {}
+        }
         SoftEngine { cpu, exits: 0, refused: None, _memory: Arc::clone(memory) }
     }
 
