@@ -25,6 +25,11 @@ diff-full:
 	cargo run --release -q -p soft-cpu-diff -- --cases 10000000 --seed 1 \
 		--covered build/diff-covered.txt --report build/diff-mismatches.md
 
+## bench-engine: the software CPU's speed beside QEMU's emulator, same kernel and workloads (some minutes)
+bench-engine: setup
+	@scripts/build-guest.sh
+	@cargo run --release -q -p bench-engine
+
 ## demo: sets up, builds, and shows the main job: check finds a lost update, narrows it and says why
 demo:
 	@scripts/demo.sh
@@ -36,4 +41,4 @@ clean:
 help:
 	@sed -n 's/^## /  /p' Makefile
 
-.PHONY: all setup build test test-kvm diff-full demo clean help
+.PHONY: all setup build test test-kvm diff-full bench-engine demo clean help
