@@ -60,3 +60,25 @@ fn candidates() -> Vec<PathBuf> {
     dirs.extend(bin.map(|bin| bin.join("../../build/guest")));
     dirs
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kernel_of_another_platform_is_refused_by_its_number() {
+        let dir = std::env::temp_dir().join(format!("rewind-guest-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let with = |text: String| {
+            std::fs::write(dir.join("kernel.json"), text).unwrap();
+            check_version(&dir).map_err(|error| format!("{error:#}"))
+        };
+        assert_eq!(with(format!("{{\"platform\": {PLATFORM_VERSION}}}")), Ok(()));
+        let other = with(format!("{{\"platform\": {}}}", PLATFORM_VERSION + 1)).unwrap_err();
+        assert!(other.contains(&format!("platform version {}", PLATFORM_VERSION + 1)), "{other}");
+        assert!(other.contains("make build"), "{other}");
+        assert!(with("{}".into()).unwrap_err().contains("version none"));
+        assert!(with("{\"platform\"".into()).unwrap_err().contains("is damaged"));
+        std::fs::remove_dir_all(&dir).unwrap();
+    }
+}

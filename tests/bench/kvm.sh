@@ -36,17 +36,22 @@ REWIND_TEST_ENGINE=kvm BENCH_TIMEOUT=${BENCH_TIMEOUT:-900} tests/bench/run.sh sh
     exit $status' sh "$engine" "$machine" "$programs" "$input" 2>&1 | tee "$log" || status=$?
 wait $soft || { tail -n 40 build/test-soft.log; status=1; }
 
+# Where the bench's emulated CPU faulted twice for one access (see tests/testkit/tests/programs.rs), each is one step more
+# and the rest of the trace has other numbers; then the steps are compared without these.
 equal=0
 differing=0
-while read -r _ name there; do
-    here=$(sed -n "s|^.*hash $name ||p" build/test-soft.log)
-    if [ "$here" = "$there" ]; then
-        equal=$((equal + 1))
+while read -r _ name hash steps now doubled; do
+    read -r here here_steps here_now _ <<<"$(sed -n "s|^.*hash $name ||p" build/test-soft.log)"
+    if [ "$here $here_steps $here_now" = "$hash $steps $now" ]; then
+        how=equal
+    elif [ "$doubled" -gt 0 ] && [ "${here_steps:-0}" = $((steps - doubled)) ]; then
+        how="equal in steps but for $doubled doubled faults of the emulated CPU"
     else
-        echo "engines differ on $name: kvm $there, soft $here"
-        differing=$((differing + 1))
+        how=DIFFER
     fi
-done < <(grep -o 'hash [^ ]* [0-9a-f]\{16\} [0-9]* [0-9]*$' "$log")
+    echo "engines: $name: $how (kvm $hash $steps $now, soft $here $here_steps $here_now)" | tee -a "$log"
+    if [ "$how" = DIFFER ]; then differing=$((differing + 1)); else equal=$((equal + 1)); fi
+done < <(grep -o 'hash [^ ]* [0-9a-f]\{16\} [0-9]* [0-9]* [0-9]*$' "$log")
 echo "test result: engines. $equal passed; $differing failed" | tee -a "$log"
 if [ $differing -gt 0 ] || [ $equal = 0 ]; then status=1; fi
 

@@ -20,7 +20,11 @@ const NEWER_KERNEL: &str = "use a newer host kernel, or --engine soft";
 
 /// Opening and creating, without a guest.
 pub(super) fn opens() -> Line {
-    let failure = micro().err();
+    opened(micro().err())
+}
+
+/// The line for what came of it.
+pub(super) fn opened(failure: Option<String>) -> Line {
     let mend = match &failure {
         Some(text) if text.contains("Permission denied") => {
             "add yourself to the group that owns /dev/kvm (`sudo usermod -aG kvm $USER`) and log in again"

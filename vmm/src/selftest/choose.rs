@@ -46,3 +46,46 @@ fn reason(line: &Line) -> String {
         _ => format!("this host's KVM fails \"{}\" ({seen})", line.tests),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::{super::checks, *};
+
+    fn line(name: &str, essential: bool, failure: Option<&str>) -> Line {
+        Line {
+            name: name.into(),
+            tests: "something holds".into(),
+            essential,
+            failure: failure.map(Into::into),
+            means: String::new(),
+            mend: String::new(),
+        }
+    }
+
+    #[test]
+    fn kvm_is_taken_only_where_everything_essential_holds() {
+        let good = Report {
+            lines: vec![line("opens", true, None), line("data-watch", false, Some("it does not stop"))],
+        };
+        assert_eq!(decide(&good).engine, EngineKind::Kvm);
+        let bad =
+            Report { lines: vec![line("opens", true, None), line("tsd", true, Some("exception 6 instead"))] };
+        let choice = decide(&bad);
+        assert_eq!(choice.engine, EngineKind::Soft);
+        assert_eq!(choice.why, "soft: this host's KVM fails \"something holds\" (exception 6 instead)");
+    }
+
+    #[test]
+    fn a_kvm_that_does_not_open_is_said_with_its_remedy() {
+        for (failure, remedy) in [
+            ("cannot open /dev/kvm: Permission denied (os error 13)", "usermod -aG kvm"),
+            ("cannot open /dev/kvm: No such file or directory (os error 2)", "modprobe kvm"),
+            ("cannot create a KVM machine: Device or resource busy (os error 16)", "newer host kernel"),
+        ] {
+            let line = checks::opened(Some(failure.into()));
+            assert!(line.essential && line.mend.contains(remedy), "{line:?}");
+            let choice = decide(&Report { lines: vec![line] });
+            assert_eq!((choice.engine, choice.why), (EngineKind::Soft, format!("soft: {failure}")));
+        }
+    }
+}
