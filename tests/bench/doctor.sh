@@ -2,7 +2,12 @@
 # `rewind doctor` inside the bench, in four situations: as it is (KVM accepted, debug registers reported as not firing), a
 # user without the right to open /dev/kvm, no /dev/kvm, and a second look (the result is remembered). Ends with the count.
 set -uo pipefail
-rewind=$1
+# Where any user can read them.
+guest=$(mktemp -d)
+cp -L "$1" build/guest/vmlinux build/guest/initramfs.cpio build/guest/kernel.json "$guest"
+chmod -R a+rX "$guest"
+export REWIND_GUEST=$guest
+rewind=$guest/$(basename "$1")
 passed=0
 failed=0
 home=$(mktemp -d)

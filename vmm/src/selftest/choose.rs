@@ -49,7 +49,8 @@ fn reason(line: &Line) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{super::checks, *};
+    use super::*;
+    use crate::selftest::checks;
 
     fn line(name: &str, essential: bool, failure: Option<&str>) -> Line {
         Line {
