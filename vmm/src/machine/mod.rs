@@ -7,6 +7,7 @@ mod ports;
 mod run;
 mod state;
 mod stop;
+mod watchdog;
 
 use std::sync::Arc;
 
@@ -116,7 +117,7 @@ pub struct Machine {
     /// As given to [`Machine::watch`].
     watches: Vec<Watch>,
     trace_level: u32,
-    no_progress: Option<Instructions>,
+    watchdog: Option<watchdog::Watchdog>,
     /// Guest-physical address of the state page, once published.
     state_page: Option<Gpa>,
     place: Place,
@@ -178,7 +179,7 @@ impl Machine {
             ring: Ring::default(),
             watches: Vec::new(),
             trace_level: 0,
-            no_progress: None,
+            watchdog: None,
             state_page: None,
             place: Place::Running,
             waiting_for_job: false,
@@ -201,13 +202,6 @@ impl Machine {
         let bytes = control::encode_job(job)?;
         self.job = Some((bytes, *parameters));
         Ok(())
-    }
-
-    /// A guest that retires this many instructions without a step ends as [`GuestFault::NoProgress`]. Only
-    /// on engines that count all instructions cheaply; others need a watchdog by wall clock
-    /// ([`Machine::interrupter`]).
-    pub fn set_no_progress_limit(&mut self, limit: Option<Instructions>) {
-        self.no_progress = limit;
     }
 
     /// Replaces the set of watches. Unlike the engine's own, physical ones also see what the image's block port

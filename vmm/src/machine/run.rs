@@ -14,14 +14,6 @@ use crate::{
     engine::{Budget, Counters, Exit},
 };
 
-/// Counts of one call of [`Machine::run`] that the limits need.
-struct Progress {
-    /// Step last seen.
-    step: u64,
-    /// Engine's instruction count when it was first seen.
-    since: Instructions,
-}
-
 impl Machine {
     /// Runs until something of `until` or anything else that stops. Records go to `sink` as they are drained:
     /// all of them have been handed over when this returns.
@@ -33,9 +25,8 @@ impl Machine {
         if self.waiting_for_job {
             self.give_job()?;
         }
-        let mut progress = Progress { step: self.step().0, since: self.engine.counters().instructions };
         loop {
-            if let Some(stop) = self.run_once(target, &mut progress, sink)? {
+            if let Some(stop) = self.run_once(target, sink)? {
                 self.ended |= matches!(stop, Stop::End(_) | Stop::Fault(_));
                 return Ok(stop);
             }
@@ -64,7 +55,6 @@ impl Machine {
     fn run_once(
         &mut self,
         target: Option<Position>,
-        progress: &mut Progress,
         sink: &mut dyn RecordSink,
     ) -> Result<Option<Stop>, MachineError> {
         let mut budget = Budget::default();
@@ -86,8 +76,9 @@ impl Machine {
         if matches!(self.clock, Clock::Work { .. }) {
             budget.user_branches = Some(self.slice_left);
         }
-        if let Some(limit) = self.no_progress_left(progress) {
-            budget.instructions = Some(limit);
+        let position_left = budget.user_instructions;
+        if let Some(left) = self.watchdog_left() {
+            budget.user_instructions = Some(position_left.map_or(left, |position| position.min(left)));
         }
         let before = self.engine.counters();
         let exit = self.engine.run(&budget)?;
@@ -110,7 +101,7 @@ impl Machine {
                 self.engine.complete_in(*value.as_ref().unwrap_or(&u32::MAX));
                 Ok(value.err().map(Stop::Fault))
             }
-            Exit::Budget => self.budget_used(&budget, &before, &after, progress),
+            Exit::Budget => self.budget_used(&budget, position_left, &before, &after),
             Exit::LeftUser => {
                 self.place = Place::Running;
                 Ok(None)
@@ -183,32 +174,24 @@ impl Machine {
             let retired = after.user_branches.0 - before.user_branches.0;
             self.slice_left = Branches(self.slice_left.0.saturating_sub(retired));
         }
+        self.watchdog_retired(after.user_instructions.0 - before.user_instructions.0);
     }
 
     fn budget_used(
         &mut self,
         budget: &Budget,
+        position_left: Option<Instructions>,
         before: &Counters,
         after: &Counters,
-        progress: &mut Progress,
     ) -> Result<Option<Stop>, MachineError> {
         if budget.user_branches.is_some() && self.slice_left.0 == 0 {
             self.end_slice()?;
         }
         let retired = after.user_instructions.0 - before.user_instructions.0;
-        if budget.user_instructions.is_some_and(|limit| retired >= limit.0) {
+        if position_left.is_some_and(|left| retired >= left.0) {
             return Ok(Some(Stop::Position));
         }
-        if self.no_progress_left(progress) == Some(Instructions(0)) {
-            let cpu = self.engine.cpu()?;
-            return Ok(Some(Stop::Fault(GuestFault::NoProgress {
-                step: progress.step,
-                instructions: after.instructions.0 - progress.since.0,
-                rip: cpu.rip,
-                user: cpu.cs.selector & 3 == 3,
-            })));
-        }
-        Ok(None)
+        Ok(self.watchdog_look()?.map(Stop::Fault))
     }
 
     /// A whole slice of branches is done: virtual time moves, and a deadline that has passed is seen to.
@@ -233,15 +216,5 @@ impl Machine {
         self.memory.control_u32(CTL_INJECT_KIND).store(kind.into(), Ordering::SeqCst);
         self.engine.inject(INJECT_VECTOR)?;
         Ok(())
-    }
-
-    /// Instructions left until the guest counts as making no progress.
-    fn no_progress_left(&self, progress: &mut Progress) -> Option<Instructions> {
-        let limit = self.no_progress.filter(|_| self.engine.capabilities().cheap_instruction_budget)?;
-        let (step, count) = (self.step().0, self.engine.counters().instructions);
-        if step != progress.step {
-            *progress = Progress { step, since: count };
-        }
-        Some(Instructions(limit.0.saturating_sub(count.0 - progress.since.0)))
     }
 }
