@@ -30,6 +30,21 @@ bench-engine: setup
 	@scripts/build-guest.sh
 	@cargo run --release -q -p bench-engine
 
+## test-faults: the command killed, and its disk full, at every call that changes files; 200 seeks; more hostile files
+test-faults: setup build
+	REWIND_FAULTS=all REWIND_SEEKS=34 cargo test --release -q -p rewind --test faults --test travel -- --nocapture
+	REWIND_FUZZ=20000 cargo test --release -q -p run mutated -- --nocapture
+
+## install: the command, the guest, manual pages and completions under PREFIX (default /usr/local)
+PREFIX ?= /usr/local
+install: build
+	install -D -m 755 target/release/rewind $(DESTDIR)$(PREFIX)/bin/rewind
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/lib/rewind build/guest/vmlinux build/guest/initramfs.cpio build/guest/kernel.json
+	target/release/rewind man $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(DESTDIR)$(PREFIX)/share/bash-completion/completions $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+	target/release/rewind completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/rewind
+	target/release/rewind completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_rewind
+
 ## demo: sets up, builds, and shows the main job: check finds a lost update, narrows it and says why
 demo:
 	@scripts/demo.sh
@@ -41,4 +56,4 @@ clean:
 help:
 	@sed -n 's/^## /  /p' Makefile
 
-.PHONY: all setup build test test-kvm diff-full bench-engine demo clean help
+.PHONY: all setup build test test-kvm diff-full bench-engine test-faults install demo clean help

@@ -27,6 +27,18 @@ pub(crate) fn timeline<'h>(home: &'h Home, prefix: &str, engine: Option<EngineKi
     Ok(Timeline::open(home, run, engine, &image, &notice)?)
 }
 
+/// A run, opened for a throw-away fork that may go on otherwise and read what the run did not.
+pub(crate) fn throw_away<'h>(
+    home: &'h Home,
+    prefix: &str,
+    engine: Option<EngineKind>,
+) -> Result<Timeline<'h>> {
+    let run = find(home, prefix)?;
+    let image = |spec: &ImageSpec, source: &str| again(home, spec, source);
+    let rest = |source: &str, origin: &[u8]| crate::root::rest(home, source, origin);
+    Ok(Timeline::open_beyond(home, run, engine, &image, &rest, &notice)?)
+}
+
 /// The image a run was recorded with, from where it was.
 pub(crate) fn again(home: &Home, _spec: &ImageSpec, source: &str) -> std::io::Result<run::root::Root> {
     crate::root::again(home, source, None).map_err(|error| std::io::Error::other(format!("{error:#}")))

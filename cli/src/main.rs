@@ -3,6 +3,7 @@
 mod cmd;
 mod context;
 mod guest;
+mod live;
 mod look;
 mod output;
 mod place;
@@ -27,8 +28,31 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("rewind: {error:#}");
+            eprintln!("rewind: {}", output::error(&error));
             ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    /// Commands that print nothing a program would read: they pass a program's own output on, or write files.
+    const WITHOUT: [&str; 4] = ["shell", "gdb", "completions", "man"];
+
+    #[test]
+    fn the_definitions_are_sound_and_every_reading_command_has_json() {
+        let mut command = super::Arguments::command();
+        command.build();
+        command.clone().debug_assert();
+        for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+            let json = sub.get_arguments().any(|argument| argument.get_long() == Some("json"));
+            assert_ne!(json, WITHOUT.contains(&sub.get_name()), "{}", sub.get_name());
+            assert!(sub.get_about().is_some(), "{} says what it does", sub.get_name());
+            for argument in sub.get_arguments() {
+                assert!(argument.get_help().is_some(), "{} {}", sub.get_name(), argument.get_id());
+            }
         }
     }
 }

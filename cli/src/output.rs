@@ -15,6 +15,15 @@ pub(crate) fn line(text: impl std::fmt::Display) -> Result<()> {
     Ok(writeln!(io::stdout().lock(), "{text}")?)
 }
 
+/// An error with its causes, each said once: many already hold the text of theirs.
+pub(crate) fn error(error: &anyhow::Error) -> String {
+    error.chain().fold(String::new(), |text, cause| match cause.to_string() {
+        cause if text.is_empty() => cause,
+        cause if text.contains(&cause) => text,
+        cause => format!("{text}: {cause}"),
+    })
+}
+
 /// Did the reader of our output go away?
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)

@@ -10,7 +10,7 @@ use image::{
 use indicatif::{ProgressBar, ProgressStyle};
 use run::{
     home::Home,
-    root::Root,
+    root::{Blocks, Root},
     spec::{Content, ImageSpec},
 };
 
@@ -44,7 +44,7 @@ pub(crate) fn open(home: &Home, path: &Path, progress: Option<&ProgressBar>) -> 
     let source = path.canonicalize()?.to_string_lossy().into_owned();
     let opened = Arc::new(opened);
     let open = Arc::new(move || Ok(opened.image()));
-    Ok(Root { spec, source, open, logged: false, origin: None })
+    Ok(Root { spec, source, open, logged: false, origin: None, same: None })
 }
 
 /// What the source of a run over the host's own root is called.
@@ -55,8 +55,19 @@ pub(crate) fn is_host(source: &str) -> bool {
     source.starts_with(HOST)
 }
 
-/// The host's own root, seen read-only; `resume` is what an earlier run of the same family left.
-pub(crate) fn host(home: &Home, cwd: &Path, resume: Option<&[u8]>) -> Result<Root> {
+/// Which host root.
+#[derive(Clone, Copy)]
+pub(crate) enum Moment<'a> {
+    /// As it is now.
+    Now,
+    /// As an earlier run of the same family saw it, by the note that run left.
+    Of(&'a [u8]),
+    /// Where that run looked: as it saw it; elsewhere as it is now.
+    Beyond(&'a [u8]),
+}
+
+/// The host's own root, seen read-only.
+pub(crate) fn host(home: &Home, cwd: &Path, moment: Moment<'_>) -> Result<Root> {
     let hidden = home.path().canonicalize().context("where is the home?")?;
     let options = RootOptions {
         top: "/".into(),
@@ -64,25 +75,30 @@ pub(crate) fn host(home: &Home, cwd: &Path, resume: Option<&[u8]>) -> Result<Roo
         home: std::env::var_os("HOME").map(Into::into),
         hidden: vec![hidden],
     };
-    let root = match resume {
-        None => HostRoot::new(&options)?,
-        Some(bytes) => {
-            let origin: Origin =
-                serde_json::from_slice(bytes).context("the run's note on the host's root")?;
-            HostRoot::resume(&options, &origin)?
-        }
+    let origin = |bytes: &[u8]| -> Result<Origin> {
+        serde_json::from_slice(bytes).context("the run's note on the host's root")
+    };
+    let root = match moment {
+        Moment::Now => HostRoot::new(&options)?,
+        Moment::Of(bytes) => HostRoot::resume(&options, &origin(bytes)?)?,
+        Moment::Beyond(bytes) => HostRoot::resume_now(&options, &origin(bytes)?)?,
     };
     let image = root.image();
     // What it holds is in the log, by content; this names only the kind.
     let content = Content(blake3::derive_key("rewind host root 1", b""));
     let spec = ImageSpec { content, len: vmm::BlockImage::len(&image) };
     let noted = image.clone();
+    let same = move |origin: &[u8], blocks: &Blocks| {
+        let blocks = blocks.iter().map(|(block, hash)| (*block, hash.0)).collect();
+        serde_json::from_slice(origin).is_ok_and(|origin| root.still_gives(&origin, &blocks))
+    };
     Ok(Root {
         spec,
         source: format!("{HOST}{}", cwd.display()),
         open: Arc::new(move || Ok(Box::new(image.clone()))),
         logged: true,
         origin: Some(Arc::new(move || serde_json::to_vec(&noted.origin()).expect("plain data encodes"))),
+        same: Some(Arc::new(same)),
     })
 }
 
@@ -93,9 +109,21 @@ pub(crate) fn again(home: &Home, source: &str, origin: Option<&[u8]>) -> Result<
             let origin = origin.context(
                 "the run was recorded over another host's root: it replays, but cannot go on differently here",
             )?;
-            host(home, Path::new(cwd), Some(origin))
+            host(home, Path::new(cwd), Moment::Of(origin))
         }
         None => open(home, Path::new(source), None),
+    }
+}
+
+/// What a recorded run over the host's root did not read, for a throw-away fork. None elsewhere.
+pub(crate) fn rest(home: &Home, source: &str, origin: &[u8]) -> Option<Root> {
+    let cwd = source.strip_prefix(HOST)?;
+    match host(home, Path::new(cwd), Moment::Beyond(origin)) {
+        Ok(root) => Some(root),
+        Err(error) => {
+            crate::context::notice(&format!("only files the run has read can be read: {error:#}"));
+            None
+        }
     }
 }
 

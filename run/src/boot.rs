@@ -8,7 +8,7 @@ use vmm::{Clock, EngineKind, KernelFiles, Machine, MachineConfig, RecordSink, St
 use crate::{
     durable, envelope,
     error::StageError,
-    home::Home,
+    home::{Home, RunDir},
     keyframe::{self, Base, Keyframe, PageAt, Whole},
     spec::{Content, Spec},
     store::PAGE_SIZE,
@@ -96,11 +96,23 @@ pub fn ensure(
 
 /// The boot keyframe with this key, if the home has it.
 pub fn open(home: &Home, key: Content) -> Result<Option<Boot>, StageError> {
-    let dir = home.boot_dir(key);
+    open_in(home, home.boot_dir(key), key, key)
+}
+
+/// The boot keyframe that an imported run brought, if it did. It serves that run alone: nobody here has seen that the
+/// kernel boots to it.
+pub fn open_own(home: &Home, run: &RunDir, key: Content) -> Result<Option<Boot>, StageError> {
+    let mut hasher = blake3::Hasher::new_derive_key("rewind imported boot keyframe 1");
+    hasher.update(&key.0).update(&run.id().0);
+    open_in(home, run.own_boot(), key, Content(*hasher.finalize().as_bytes()))
+}
+
+/// `cached` names its raw copy.
+fn open_in(home: &Home, dir: PathBuf, key: Content, cached: Content) -> Result<Option<Boot>, StageError> {
     let Some(step) = keyframe::list(&dir).pop() else { return Ok(None) };
     let run = format!("boot {}", &key.to_string()[..16]);
     let whole = keyframe::whole(&dir, &run, step)?;
-    let raw = keyframe::raw_file(&home.cache("ram"), key, &whole, &run, home.pages())?;
+    let raw = keyframe::raw_file(&home.cache("ram"), cached, &whole, &run, home.pages())?;
     let trace = TraceReader::open(&dir)?;
     let mut hasher = TraceHasher::default();
     for record in trace.iter() {

@@ -117,6 +117,38 @@ pub enum StageError {
         /// Where it ended.
         end: u64,
     },
+    /// The end of its trace is gone.
+    #[error(
+        "the trace of run {id} is damaged: {have} of {wanted} events are left. `rewind log` and `rewind events` show \
+         them; record the run again to go about in it"
+    )]
+    TraceCut {
+        /// The run.
+        id: RunId,
+        /// Events that can be read.
+        have: u64,
+        /// Events it had.
+        wanted: u64,
+    },
+    /// The clock does not move the guest.
+    #[error(
+        "the job made no step after step {step} (it runs near {rip:#x}): it computes, or waits for time, which only \
+         steps move under the steps clock"
+    )]
+    Spins {
+        /// The last step.
+        step: u64,
+        /// Where it was.
+        rip: u64,
+    },
+    /// No step for long, on an engine that does not count instructions. Not a function of the spec.
+    #[error(
+        "the job made no step for 10 s after step {step}; `--engine soft` can tell whether it computes or waits"
+    )]
+    NoStep {
+        /// The last step.
+        step: u64,
+    },
     /// Stopped by the user.
     #[error("interrupted")]
     Interrupted,

@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
 
@@ -84,7 +85,6 @@ pub fn collect(home: &Home, verify: bool, boots: bool) -> Result<Collected, GcEr
                 named.add_boot(home, *key)?;
             }
         }
-        done.pages = home.pages().compact(&|hash| named.pages.contains(&hash), verify)?;
         for key in all_boots.into_iter().filter(|key| boots && !named.boots.contains(key)) {
             done.freed += remove_dir(&home.boot_dir(key))?;
             done.files += 1;
@@ -104,6 +104,7 @@ pub fn collect(home: &Home, verify: bool, boots: bool) -> Result<Collected, GcEr
                 done.files += 1;
             }
         }
+        remove_stale_entries(home)?;
         for dir in ["", "runs", "open", "boot", "blobs", "pages"] {
             for entry in entries(&home.path().join(dir)) {
                 let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -114,9 +115,27 @@ pub fn collect(home: &Home, verify: bool, boots: bool) -> Result<Collected, GcEr
                 }
             }
         }
+        // Last: it needs room, which all of the above has made.
+        done.pages = home.pages().compact(&|hash| named.pages.contains(&hash), verify)?;
         done.damaged = named.damaged;
         Ok(done)
     })?
+}
+
+/// The list of runs with outside input loses the runs that are gone.
+fn remove_stale_entries(home: &Home) -> Result<(), WriteError> {
+    for closed in entries(&home.path().join("closed")) {
+        for entry in entries(&closed) {
+            let name = entry.file_name().unwrap_or_default();
+            if !home.path().join("runs").join(name).is_dir() {
+                durable::remove_file(&entry)?;
+            }
+        }
+        if entries(&closed).is_empty() {
+            durable::remove_dir(&closed)?;
+        }
+    }
+    Ok(())
 }
 
 /// Drops the keyframes of a run; `replay` and everything that seeks makes its way from the boot keyframe then.
@@ -147,7 +166,13 @@ impl Named {
             Ok(recording) => self.boots.extend(recording.and_then(|recording| recording.boot)),
             Err(error) => self.excuse(error)?,
         }
-        self.add_keyframes(&run.keyframes(), &run.id().to_string())
+        match run.kept() {
+            Ok(kept) => self.pages.extend(kept.iter().flat_map(|kept| kept.pages())),
+            Err(error) => self.excuse(error)?,
+        }
+        let id = run.id().to_string();
+        self.add_keyframes(&run.own_boot(), &id)?;
+        self.add_keyframes(&run.keyframes(), &id)
     }
 
     fn add_boot(&mut self, home: &Home, key: Content) -> Result<(), GcError> {
@@ -213,13 +238,13 @@ fn remove_dir(path: &Path) -> Result<u64, WriteError> {
     Ok(len)
 }
 
-/// Bytes of all files under `dir`.
+/// Bytes all files under `dir` take on the disk: holes do not count.
 pub fn disk_bytes(dir: &Path) -> u64 {
     entries(dir)
         .into_iter()
         .map(|path| match std::fs::symlink_metadata(&path) {
             Ok(meta) if meta.is_dir() => disk_bytes(&path),
-            Ok(meta) => meta.len(),
+            Ok(meta) => meta.blocks() * 512,
             Err(_) => 0,
         })
         .sum()

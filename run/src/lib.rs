@@ -17,6 +17,7 @@ pub mod gc;
 pub mod home;
 pub mod id;
 pub mod input;
+pub mod kept;
 pub mod keyframe;
 pub mod list;
 pub mod outcome;

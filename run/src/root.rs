@@ -16,6 +16,9 @@ use crate::{
 /// Opens an image for one machine.
 pub type OpenImage = Arc<dyn Fn() -> io::Result<Box<dyn BlockImage>> + Send + Sync>;
 
+/// Whether a logged image would still give these blocks; the bytes are its run's `origin`.
+pub type StillGives = Arc<dyn Fn(&[u8], &Blocks) -> bool + Send + Sync>;
+
 /// One image.
 #[derive(Clone)]
 pub struct Root {
@@ -30,6 +33,8 @@ pub struct Root {
     /// What a fork on this host needs to go on reading a logged image, asked for when the run has ended. Kept
     /// beside the run (file `origin`), in no spec.
     pub origin: Option<Arc<dyn Fn() -> Vec<u8> + Send + Sync>>,
+    /// For a logged image: compares with what an earlier run logged, so that the run is found again.
+    pub same: Option<StillGives>,
 }
 
 impl std::fmt::Debug for Root {
@@ -108,12 +113,18 @@ pub struct Replayed {
     blocks: Arc<Blocks>,
     store: Arc<PageStore>,
     source: String,
+    rest: Option<Box<dyn BlockImage>>,
 }
 
 impl Replayed {
     /// `len` bytes of which `blocks` are known; `source` names it in errors.
     pub fn new(len: u64, blocks: Arc<Blocks>, store: Arc<PageStore>, source: String) -> Self {
-        Replayed { len, blocks, store, source }
+        Replayed { len, blocks, store, source, rest: None }
+    }
+
+    /// Other blocks come from `rest`: what the recorded run did not read a throw-away fork may.
+    pub fn beyond(self, rest: Box<dyn BlockImage>) -> Self {
+        Replayed { rest: Some(rest), ..self }
     }
 }
 
@@ -123,11 +134,17 @@ impl BlockImage for Replayed {
     }
 
     fn read(&mut self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        by_blocks(offset, out, |number, page| match self.blocks.get(&number) {
-            Some(hash) => self.store.get(*hash, page).map_err(io::Error::other),
-            None => Err(io::Error::other(format!(
-                "block {number} of {} was not read by the recorded run and is not kept; give the image itself \
-                 with --root",
+        let rest = &mut self.rest;
+        by_blocks(offset, out, |number, page| match (self.blocks.get(&number), rest.as_mut()) {
+            (Some(hash), _) => self.store.get(*hash, page).map_err(io::Error::other),
+            (None, Some(rest)) => {
+                let offset = number * PAGE_SIZE as u64;
+                let inside = (rest.len().saturating_sub(offset)).min(PAGE_SIZE as u64) as usize;
+                page.fill(0);
+                rest.read(offset, &mut page[..inside])
+            }
+            (None, None) => Err(io::Error::other(format!(
+                "the recorded run did not read block {number} of {}, and it is not kept with the run",
                 self.source
             ))),
         })

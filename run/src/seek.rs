@@ -23,6 +23,10 @@ use crate::{
 /// How the images of a recorded run are had again: asked for each image whose data the run did not log.
 pub type FindImage<'a> = &'a dyn Fn(&ImageSpec, &str) -> std::io::Result<Root>;
 
+/// As [`FindImage`], for an image whose data the run did log: what the run did not read, for a throw-away fork that may.
+/// Given the run's `origin` of the image. `None` where that is nowhere to be had.
+pub type FindRest<'a> = &'a dyn Fn(&str, &[u8]) -> Option<Root>;
+
 /// A run, opened for going about in it.
 pub struct Timeline<'h> {
     home: &'h Home,
@@ -47,20 +51,40 @@ impl<'h> Timeline<'h> {
         find: FindImage<'_>,
         notice: &dyn Fn(&str),
     ) -> Result<Timeline<'h>, StageError> {
+        Timeline::open_beyond(home, run, engine, find, &|_, _| None, notice)
+    }
+
+    /// As [`Timeline::open`], for somebody who will go on otherwise than the recorded run did.
+    pub fn open_beyond(
+        home: &'h Home,
+        run: RunDir,
+        engine: Option<EngineKind>,
+        find: FindImage<'_>,
+        rest: FindRest<'_>,
+        notice: &dyn Fn(&str),
+    ) -> Result<Timeline<'h>, StageError> {
         let spec = run.spec()?;
         let recording = run.recording()?;
         let engine = engine.or(recording.as_ref().map(|r| r.engine)).unwrap_or(EngineKind::Soft);
         let recorded_on = recording.as_ref().and_then(|recording| recording.boot);
         // The keyframes build on the boot keyframe they were recorded over, whatever engine replays them.
-        let boot = match recorded_on.map(|key| boot::open(home, key)).transpose()?.flatten() {
+        let found = recorded_on.map(|key| match boot::open_own(home, &run, key)? {
+            Some(own) => Ok::<_, StageError>(Some(own)),
+            None => boot::open(home, key),
+        });
+        let boot = match found.transpose()?.flatten() {
             Some(boot) => boot,
             None => boot::ensure(home, &spec, engine, &|| Kernel::of(home, &spec), notice)?,
         };
         let boot = Arc::new(boot);
         let source = recording.map(|recording| recording.source).unwrap_or_default();
-        let images = open_images(home, &run, &spec, &source, find)?;
+        let images = open_images_beyond(home, &run, &spec, &source, find, rest)?;
         let stage = Stage::new(home, &spec, engine, boot.clone(), images)?;
         let (trace, outcome) = (run.trace()?, run.outcome()?);
+        if let Some(outcome) = outcome.as_ref().filter(|outcome| outcome.records != trace.records()) {
+            let (id, have, wanted) = (run.id(), trace.records(), outcome.records);
+            return Err(StageError::TraceCut { id, have, wanted });
+        }
         let records = boot.records;
         Ok(Timeline { home, run, spec, outcome, trace, boot, stage, records, astray: false })
     }
@@ -235,16 +259,43 @@ pub fn open_images(
     source: &str,
     find: FindImage<'_>,
 ) -> Result<Vec<Box<dyn vmm::BlockImage>>, StageError> {
+    open_images_beyond(home, run, spec, source, find, &|_, _| None)
+}
+
+fn open_images_beyond(
+    home: &Home,
+    run: &RunDir,
+    spec: &Spec,
+    source: &str,
+    find: FindImage<'_>,
+    rest: FindRest<'_>,
+) -> Result<Vec<Box<dyn vmm::BlockImage>>, StageError> {
     let mut inputs = run.inputs()?;
+    let (origins, kept) = (run.origins()?, run.kept()?);
+    let mut origins = origins.iter();
     let mut images: Vec<Box<dyn vmm::BlockImage>> = Vec::new();
     for (number, image) in spec.images.iter().enumerate() {
         if let Some(blocks) = inputs.blocks.remove(&(number as u32)) {
             let blocks: Arc<Blocks> = Arc::new(blocks);
-            images.push(Box::new(Replayed::new(image.len, blocks, home.pages().clone(), source.into())));
+            let replayed = Replayed::new(image.len, blocks, home.pages().clone(), source.into());
+            let failed = |error| StageError::Image { image: number, of: source.to_owned(), source: error };
+            images.push(match origins.next().and_then(|origin| rest(source, origin)) {
+                Some(root) => Box::new(replayed.beyond((root.open)().map_err(failed)?)),
+                None => Box::new(replayed),
+            });
             continue;
         }
         let failed = |error| StageError::Image { image: number, of: source.to_owned(), source: error };
-        let root = find(image, source).map_err(failed)?;
+        // An imported run's source is a path of another host.
+        let root = match kept.as_ref().and_then(|kept| kept.root(home, run, number, image)) {
+            Some(root) => root,
+            None if run.is_imported() => {
+                let text =
+                    "the run was exported to look at only, without it: export it again, to be replayed";
+                return Err(failed(std::io::Error::other(text)));
+            }
+            None => find(image, source).map_err(failed)?,
+        };
         if root.spec != *image {
             return Err(StageError::ImageChanged {
                 id: run.id(),

@@ -136,6 +136,7 @@ impl Setting {
             interrupted: context::interrupted()?,
             keyframes: Some(SPACING),
             again: false,
+            spin_limit: None,
             live: &mut |_, _| {},
             notice: &context::notice,
         };
@@ -153,8 +154,9 @@ impl Setting {
     fn of_command(home: Home, job: &super::run::JobArgs) -> Result<Setting> {
         let kernel = guest::kernel()?;
         let roots = job.roots(&home)?;
-        let spec = job.spec(&home, &kernel, &roots)?;
-        let engine = job.engine(&home)?;
+        let mut spec = job.spec(&home, &kernel, &roots)?;
+        let mut engine = job.engine(&home)?;
+        job.settle(&home, &kernel, &roots, &mut spec, &mut engine)?;
         Setting::new(home, kernel, roots, spec, engine)
     }
 

@@ -3,6 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result, bail};
+use rewind_platform::record::RecordHeader;
 use run::{
     boot::Kernel,
     decision::Decision,
@@ -13,6 +14,7 @@ use vmm::EngineKind;
 
 use crate::{
     context::{self, Engine},
+    live::Live,
     place,
 };
 
@@ -71,22 +73,42 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         context::notice("without decisions the fork is the run itself");
     }
     let origins = parent.origins()?;
+    let kept = parent.kept()?;
     let roots: Vec<Root> = (0..spec.images.len())
-        .map(|n| crate::root::again(&home, &source, origins.get(n).map(Vec::as_slice)))
+        .map(|n| match kept.as_ref().and_then(|kept| kept.root(&home, &parent, n, &spec.images[n])) {
+            Some(root) => Ok(root),
+            None if parent.is_imported() => bail!(
+                "run {} came from elsewhere without its root: it can only be replayed; `rewind export --whole` takes \
+                 the root along",
+                parent.id()
+            ),
+            None => crate::root::again(&home, &source, origins.get(n).map(Vec::as_slice)),
+        })
         .collect::<Result<_>>()?;
     let kernel = || Kernel::of(&home, &spec);
-    let mut show = super::run::shower(args.json);
+    let live = Live::new(args.json);
+    let mut show = |header: &RecordHeader, payload: &[u8]| live.show(header, payload);
     let mut options = Options {
         engine: context::engine(args.engine).unwrap_or(recorded_on),
         timeout: None,
         interrupted: context::interrupted()?,
         keyframes: Some(SPACING),
         again: args.again,
+        spin_limit: None,
         live: &mut show,
         notice: &context::notice,
     };
     let inputs = Inputs { spec: spec.clone(), kernel: &kernel, roots: &roots, parent: Some((&parent, step)) };
     let recorded = run::record::record(&home, &inputs, &mut options)?;
+    if recorded.found {
+        for record in recorded.run.trace()?.iter() {
+            let record = record?;
+            // What the parent did is the parent's.
+            if record.header.step >= step {
+                live.show(&record.header, &record.payload);
+            }
+        }
+    }
     super::run::finish(&recorded, args.json)?;
     Ok(ExitCode::from(recorded.outcome.end.exit_status()))
 }

@@ -6,7 +6,9 @@ use anyhow::Result;
 use clap::Subcommand;
 
 mod blame;
+mod cat;
 mod check;
+mod completions;
 mod diff;
 mod doctor;
 mod events;
@@ -16,11 +18,13 @@ mod gc;
 mod import;
 mod log;
 mod ls;
+mod man;
 mod prune;
 mod ps;
 mod replay;
 mod rm;
 mod run;
+mod shell;
 mod threads;
 mod where_;
 
@@ -51,6 +55,10 @@ pub(crate) enum Command {
     Threads(threads::Args),
     /// Show the line each thread is on, with callers
     Where(where_::Args),
+    /// Print a file as it was at a step
+    Cat(cat::Args),
+    /// Start a shell, or a program, in a throw-away fork at a step
+    Shell(shell::Args),
     /// List runs
     Ls(ls::Args),
     /// Remove runs
@@ -63,6 +71,10 @@ pub(crate) enum Command {
     Export(export::Args),
     /// Take a run from such a file
     Import(import::Args),
+    /// Print what a shell needs to complete this command's arguments
+    Completions(completions::Args),
+    /// Write the manual pages
+    Man(man::Args),
 }
 
 /// Does it.
@@ -80,11 +92,15 @@ pub(crate) fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Ps(args) => ps::run(args),
         Command::Threads(args) => threads::run(args),
         Command::Where(args) => where_::run(args),
+        Command::Cat(args) => cat::run(args),
+        Command::Shell(args) => shell::run(args),
         Command::Ls(args) => ls::run(args),
         Command::Rm(args) => rm::run(args),
         Command::Prune(args) => prune::run(args),
         Command::Gc(args) => gc::run(args),
         Command::Export(args) => export::run(args),
         Command::Import(args) => import::run(args),
+        Command::Completions(args) => completions::run(args),
+        Command::Man(args) => man::run(args),
     }
 }

@@ -13,6 +13,9 @@ pub(crate) struct Args {
     /// All runs
     #[arg(long)]
     all: bool,
+    /// One JSON object a run
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
@@ -24,6 +27,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     };
     for id in ids {
         let freed = run::gc::prune(&home.run(id)?)?;
+        if args.json {
+            output::json(&serde_json::json!({ "run": id.to_string(), "bytes": freed }))?;
+            continue;
+        }
         output::line(format_args!("{id}: {} of keyframes dropped", output::bytes(freed)))?;
     }
     eprintln!("their pages go with `rewind gc`");

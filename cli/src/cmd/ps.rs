@@ -2,18 +2,19 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use run::processes::Processes;
 use serde_json::json;
 
-use crate::{context, output};
+use crate::{context, output, place};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The run
     run: String,
-    /// At this step; the end without it
-    step: Option<u64>,
+    /// At this step (also @job, @crash, @end); the end without it
+    #[arg(default_value = "@end")]
+    step: String,
     /// Threads that have ended too
     #[arg(long)]
     all: bool,
@@ -26,11 +27,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let home = context::home()?;
     let run = context::find(&home, &args.run)?;
     let trace = run.trace()?;
-    let last = run.outcome()?.map_or(trace.last_step(), |outcome| outcome.steps);
-    let step = args.step.unwrap_or(last);
-    if step > last {
-        bail!("step {step} is past the end of run {}: it ends at step {last}", run.id());
-    }
+    let step = place::step(&args.step, &run)?;
     let processes = Processes::at(trace.iter(), step)?;
     let threads = if args.all { processes.all() } else { processes.living() };
     if !args.json {

@@ -11,6 +11,9 @@ pub(crate) struct Args {
     /// The runs
     #[arg(required = true)]
     runs: Vec<String>,
+    /// One JSON object a run
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
@@ -23,9 +26,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             Ok(id)
         });
         match removed {
+            Ok(id) if args.json => output::json(&serde_json::json!({ "removed": id.to_string() }))?,
             Ok(id) => output::line(format_args!("removed {id}"))?,
             Err(error) => {
-                eprintln!("rewind: {error:#}");
+                eprintln!("rewind: {}", output::error(&error));
                 failed = true;
             }
         }

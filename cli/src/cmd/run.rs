@@ -1,26 +1,24 @@
 //! `rewind run`.
 
-use std::{io::Write, path::PathBuf, process::ExitCode, time::Duration};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result, bail};
-use rewind_platform::{
-    job::Job,
-    record::{REC_OUTPUT, RecordHeader},
-};
+use rewind_platform::{job::Job, record::RecordHeader};
 use run::{
     boot::Kernel,
     home::Home,
-    record::{Inputs, Options, Recorded, SPACING},
+    record::{Inputs, Options, Recorded, SLICE, SPACING, record, record_auto},
     root::Root,
     spec::{Schedule, Spec},
-    trace::Record,
 };
 use serde_json::json;
 use vmm::{Clock, EngineKind, RunParameters};
 
 use crate::{
     context::{self, Engine},
-    guest, output, root,
+    guest,
+    live::Live,
+    output, root,
 };
 
 /// What a job is made of; also `check`'s options.
@@ -70,7 +68,7 @@ pub(crate) struct JobArgs {
 /// `--clock`.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum ClockArg {
-    /// As `steps`
+    /// `steps`; `work` for a job that computes or waits so long that steps do not move it
     Auto,
     /// Only steps
     Steps,
@@ -91,13 +89,13 @@ pub(crate) struct Args {
     /// Record without keyframes: smaller, and slower to go back in
     #[arg(long)]
     no_keyframes: bool,
+    /// Milliseconds between keyframes, at least: closer ones make going back quicker and the run larger
+    #[arg(long, value_name = "MS", default_value_t = SPACING.as_millis() as u64, conflicts_with = "no_keyframes")]
+    spacing: u64,
     /// Print events and the result as JSON instead of the job's output
     #[arg(long)]
     json: bool,
 }
-
-/// Branches of a slice of the work clock.
-const SLICE: u64 = 1 << 22;
 
 fn size(text: &str) -> Result<u64, String> {
     let (digits, unit) = match text.as_bytes().last() {
@@ -126,10 +124,43 @@ impl JobArgs {
         context::choose(home, self.engine)
     }
 
+    /// The clock `--clock auto` comes to, found by recording the run nobody disturbs (or finding it), and the engine
+    /// that has it; for whoever runs the job in machines of their own.
+    pub(crate) fn settle(
+        &self,
+        home: &Home,
+        kernel: &Kernel,
+        roots: &[Root],
+        spec: &mut Spec,
+        engine: &mut EngineKind,
+    ) -> Result<()> {
+        if !matches!(self.clock, ClockArg::Auto) {
+            return Ok(());
+        }
+        let make = || Ok(kernel.clone());
+        let inputs = Inputs { spec: spec.clone(), kernel: &make, roots, parent: None };
+        let mut options = Options {
+            engine: *engine,
+            timeout: None,
+            interrupted: context::interrupted()?,
+            keyframes: Some(SPACING),
+            again: false,
+            spin_limit: None,
+            live: &mut |_, _| {},
+            notice: &context::notice,
+        };
+        let recorded = record_auto(home, &inputs, &mut options, &context::notice)?;
+        spec.clock = recorded.run.spec()?.clock;
+        if spec.clock != Clock::Steps {
+            *engine = EngineKind::Soft;
+        }
+        Ok(())
+    }
+
     /// The images of the job.
     pub(crate) fn roots(&self, home: &Home) -> Result<Vec<Root>> {
         let Some(path) = &self.root else {
-            return Ok(vec![root::host(home, &host_cwd(self.cwd.as_deref())?, None)?]);
+            return Ok(vec![root::host(home, &host_cwd(self.cwd.as_deref())?, root::Moment::Now)?]);
         };
         let bar = root::bar();
         let opened = root::open(home, path, Some(&bar));
@@ -139,8 +170,8 @@ impl JobArgs {
 
     /// The spec, and the kernel's files kept in the home.
     pub(crate) fn spec(&self, home: &Home, kernel: &Kernel, roots: &[Root]) -> Result<Spec> {
-        home.keep_bytes(&kernel.files.vmlinux)?;
-        home.keep_bytes(&kernel.files.initramfs)?;
+        home.keep_known(kernel.kernel, &kernel.files.vmlinux)?;
+        home.keep_known(kernel.initramfs, &kernel.files.initramfs)?;
         let mut env: Vec<Vec<u8>> = Vec::new();
         for (key, value) in [
             ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
@@ -205,43 +236,33 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         Some(seconds) => Some(Duration::try_from_secs_f64(seconds).context("--timeout")?),
         None => None,
     };
-    let mut show = shower(args.json);
+    let live = Live::new(args.json);
+    let mut show = |header: &RecordHeader, payload: &[u8]| live.show(header, payload);
     let mut options = Options {
         engine: args.job.engine(&home)?,
         timeout,
         interrupted: context::interrupted()?,
-        keyframes: (!args.no_keyframes).then_some(SPACING),
+        keyframes: (!args.no_keyframes).then_some(Duration::from_millis(args.spacing)),
         again: args.again,
+        spin_limit: None,
         live: &mut show,
         notice: &context::notice,
     };
     let make = || Ok(kernel.clone());
     let inputs = Inputs { spec, kernel: &make, roots: &roots, parent: None };
-    let recorded = run::record::record(&home, &inputs, &mut options)?;
+    let recorded = match args.job.clock {
+        ClockArg::Auto => record_auto(&home, &inputs, &mut options, &|why| live.begin_anew(why))?,
+        ClockArg::Steps | ClockArg::Work => record(&home, &inputs, &mut options)?,
+    };
     if recorded.found {
         // The same as if it had run: its output again.
         for record in recorded.run.trace()?.iter() {
             let record = record?;
-            show(&record.header, &record.payload);
+            live.show(&record.header, &record.payload);
         }
     }
     finish(&recorded, args.json)?;
     Ok(ExitCode::from(recorded.outcome.end.exit_status()))
-}
-
-/// Passes the job's output through, or prints every event.
-pub(crate) fn shower(json: bool) -> impl FnMut(&RecordHeader, &[u8]) {
-    move |header, payload| {
-        // A reader that went away does not stop the recording.
-        if json {
-            let _ = output::json(&run::describe::to_json(&Record::new(header, payload)));
-        } else if header.kind == REC_OUTPUT {
-            let _ = match header.aux {
-                2 => std::io::stderr().write_all(payload),
-                _ => std::io::stdout().write_all(payload).and_then(|()| std::io::stdout().flush()),
-            };
-        }
-    }
 }
 
 /// The last line.
@@ -263,6 +284,10 @@ pub(crate) fn finish(recorded: &Recorded, as_json: bool) -> Result<()> {
     }
     for missed in &outcome.missed {
         eprintln!("rewind: decision not reached: {missed:?}");
+    }
+    for out in &outcome.outputs {
+        let hash = out.hash.map_or("not there".into(), |hash| run::id::hex(&hash[..8]));
+        eprintln!("out {}  {hash}", output::printable(&String::from_utf8_lossy(&out.path)));
     }
     eprintln!(
         "run {}  {}  {} steps  virtual {}  wall {}  {}{}",

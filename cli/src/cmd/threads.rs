@@ -6,18 +6,18 @@ use anyhow::{Result, bail};
 use run::processes::{Processes, Stretch, Thread};
 use serde_json::json;
 
-use crate::{context, output};
+use crate::{context, output, place};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The run
     run: String,
-    /// First step
+    /// First step (also @job, @crash, @end)
     #[arg(long, value_name = "STEP")]
-    from: Option<u64>,
+    from: Option<String>,
     /// Last step
     #[arg(long, value_name = "STEP")]
-    to: Option<u64>,
+    to: Option<String>,
     /// Columns of the picture
     #[arg(long, value_name = "N", default_value_t = 72, value_parser = clap::value_parser!(u64).range(8..=1000))]
     width: u64,
@@ -32,7 +32,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let (trace, outcome) = (run.trace()?, run.outcome()?);
     let last = outcome.as_ref().map_or(trace.last_step(), |outcome| outcome.steps);
     let started = outcome.and_then(|outcome| outcome.started).unwrap_or(0);
-    let (from, to) = (args.from.unwrap_or(started), args.to.unwrap_or(last).min(last));
+    let bound = |text: Option<String>| text.map(|text| place::step(&text, &run)).transpose();
+    let (from, to) = (bound(args.from)?.unwrap_or(started), bound(args.to)?.unwrap_or(last));
     if from > to {
         bail!("step {from} is behind {to}: nothing to show (run {} ends at step {last})", run.id());
     }

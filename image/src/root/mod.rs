@@ -8,6 +8,7 @@
 mod node;
 mod place;
 mod policy;
+mod same;
 
 use crate::block::{BlockImage, check_range};
 use crate::content::{Backing, Content, Reader};
@@ -120,6 +121,15 @@ impl HostRoot {
     /// As it was for an earlier run: what changed since *that* run began is refused.
     pub fn resume(options: &RootOptions, origin: &Origin) -> Result<HostRoot, RootError> {
         let started = Mtime { seconds: origin.started.0, nanos: origin.started.1 };
+        HostRoot::resume_at(options, origin, started)
+    }
+
+    /// What an earlier run did not look at, as it is now; for a look that is thrown away.
+    pub fn resume_now(options: &RootOptions, origin: &Origin) -> Result<HostRoot, RootError> {
+        HostRoot::resume_at(options, origin, settled_now())
+    }
+
+    fn resume_at(options: &RootOptions, origin: &Origin, started: Mtime) -> Result<HostRoot, RootError> {
         let mut root = HostRoot::at(options, started)?;
         for (block, path, kind) in &origin.nodes {
             let kind = FileType::from_byte(*kind).unwrap_or(FileType::Regular);
@@ -252,9 +262,15 @@ impl Live {
 
     /// Block `index` of the data of the inode at `owner`.
     fn data(&mut self, host: &Host, owner: u64, index: u64, out: &mut [u8; BLOCK_LEN]) -> io::Result<()> {
+        if self.registry.nodes[&owner].kind == FileType::Regular
+            && self.registry.nodes[&owner].stamp.is_none()
+        {
+            // Placed for another run: what is there now has not been looked at yet.
+            self.look(host, owner)?;
+        }
         let known = &self.registry.nodes[&owner];
         if known.kind == FileType::Regular {
-            let stamp = known.stamp.expect("a placed file has a version");
+            let Some(stamp) = known.stamp else { return Err(host.changed(&known.path)) };
             let content = Content::Host { backing: 0, path: known.path.clone(), stamp };
             let at = index * BLOCK;
             let len = stamp.size.saturating_sub(at).min(BLOCK) as usize;

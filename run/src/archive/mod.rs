@@ -9,6 +9,7 @@ use std::{io, path::PathBuf};
 
 use crate::{durable::WriteError, error::StageError, home::HomeError};
 
+mod images;
 mod read;
 mod write;
 pub use read::import;
@@ -17,7 +18,7 @@ pub use write::{Kind, export};
 /// First 8 bytes.
 const MAGIC: [u8; 8] = *b"REWINDX\0";
 /// The format's version.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// Kinds of entry, in the order they come.
 mod tag {
@@ -38,11 +39,18 @@ mod tag {
     /// A piece of the kernel, then of the initramfs.
     pub(super) const KERNEL: u8 = 10;
     pub(super) const INITRAMFS: u8 = 11;
-    /// A page named by a keyframe or the input log; each once.
-    pub(super) const PAGE: u8 = 12;
+    /// Which blocks of the images known by content are in it.
+    pub(super) const IMAGES: u8 = 12;
+    /// A page named by a keyframe, the input log or the images; each once.
+    pub(super) const PAGE: u8 = 13;
     /// BLAKE3 of everything before.
-    pub(super) const END: u8 = 13;
+    pub(super) const END: u8 = 14;
 }
+
+/// Largest machine state or list of pages (some 3 million pages) in one entry, and largest spec, outcome or log.
+const ENTRY_LIMIT: u64 = 128 << 20;
+/// Different pages of one run, 16 GiB: a reader must hold their hashes. (Less in tests, which are to be quick.)
+const PAGES_LIMIT: usize = if cfg!(test) { 1 << 18 } else { 4 << 20 };
 
 /// Why a run could not be exported or imported.
 #[derive(Debug, thiserror::Error)]
@@ -80,6 +88,20 @@ pub enum ArchiveError {
     /// A run that is not finished has nothing to export.
     #[error("run {0} is not finished: only finished runs are exported")]
     Unfinished(crate::id::RunId),
+    /// Nobody noted what it read of its root.
+    #[error(
+        "run {0} cannot be exported to be replayed: it was recorded by an older version, or imported to look at \
+         only. `rewind export --view` exports what there is; `rewind run --again` records it anew"
+    )]
+    NoImages(crate::id::RunId),
+    /// More than a reader takes.
+    #[error("run {id} is too large to be exported: {what}")]
+    TooLarge {
+        /// The run.
+        id: crate::id::RunId,
+        /// What of it.
+        what: &'static str,
+    },
     /// The home.
     #[error(transparent)]
     Home(#[from] HomeError),

@@ -9,12 +9,13 @@ use std::{
 
 use rewind_platform::record::RecordHeader;
 
-use super::{ArchiveError, MAGIC, VERSION, tag};
+use super::{ArchiveError, ENTRY_LIMIT, MAGIC, PAGES_LIMIT, VERSION, tag};
 use crate::{
     boot, durable, envelope,
     error::StageError,
     home::{Finished, Home, OpenRun, RunDir},
     input::{self, InputLog},
+    kept::{self, Kept},
     keyframe::{self, Base, Keyframe},
     outcome::{self, Outcome, Recording},
     spec::{self, Content, Spec},
@@ -23,9 +24,7 @@ use crate::{
 };
 
 /// Largest kernel or initramfs.
-const BLOB_LIMIT: usize = 512 << 20;
-/// Largest spec, outcome or input log.
-const ENTRY_LIMIT: u64 = 256 << 20;
+const BLOB_LIMIT: usize = 128 << 20;
 
 /// Either side of the reading.
 enum Bad {
@@ -112,7 +111,7 @@ impl<R: Read> Entries<'_, R> {
             tag::RECORDS | tag::BOOT_RECORDS => 2 * (64 << 10) + RECORD_LIMIT as u64,
             tag::KERNEL | tag::INITRAMFS => 1 << 20,
             // Every page once, with its index and hash, and the machine's state.
-            tag::BOOT | tag::KEYFRAME => self.memory / PAGE_SIZE as u64 * 48 + (1 << 20),
+            tag::BOOT | tag::KEYFRAME => ENTRY_LIMIT.min(self.memory / PAGE_SIZE as u64 * 48 + (1 << 20)),
             _ => ENTRY_LIMIT,
         };
         if len > limit {
@@ -176,13 +175,17 @@ impl<R: Read> Import<'_, '_, R> {
         self.open = Some(open);
         let mut writer = TraceWriter::create(&dir)?;
         let mut boot = BootParts::default();
-        let mut keyframes: Vec<Keyframe> = Vec::new();
-        let mut wanted: BTreeSet<PageHash> = inputs.pages().filter(|hash| !hash.is_zero()).collect();
+        // What is kept of a file grows with the pages it names, and those are bounded: keyframes go to disk at once.
+        let mut keyframes = 0u64;
+        let mut last_step = None;
+        let mut wanted: BTreeSet<PageHash> = BTreeSet::new();
+        want(inputs.pages(), &mut wanted)?;
+        let mut images: Option<Kept> = None;
         let mut blobs = [Vec::new(), Vec::new()];
         let mut last = tag::INPUTS;
         loop {
             let (tag, bytes) = self.entries.next()?;
-            if tag < last && !(tag == tag::BOOT_KEY && last == tag::BOOT) {
+            if tag < last {
                 return refuse("its entries are out of order");
             }
             last = tag;
@@ -196,17 +199,31 @@ impl<R: Read> Import<'_, '_, R> {
                 }
                 tag::BOOT if boot.keyframe.is_none() => {
                     let keyframe: Keyframe = self.entries.decode(keyframe::FILE, &bytes)?;
-                    want(&keyframe, "boot", &mut wanted)?;
-                    boot.keyframe = Some(keyframe);
+                    want_all(&keyframe, "boot", &mut wanted)?;
+                    boot.begin(&dir.join("boot"), keyframe)?;
                 }
-                tag::BOOT_RECORDS => boot.records.push(bytes),
+                tag::BOOT_RECORDS => boot.add(&bytes)?,
                 tag::KEYFRAME => {
                     let keyframe: Keyframe = self.entries.decode(keyframe::FILE, &bytes)?;
-                    if keyframes.last().is_some_and(|last| last.step >= keyframe.step) {
+                    if last_step.is_some_and(|last| last >= keyframe.step) {
                         return refuse("its keyframes are out of order or twice there");
                     }
-                    want(&keyframe, &spec.id().to_string(), &mut wanted)?;
-                    keyframes.push(keyframe);
+                    last_step = Some(keyframe.step);
+                    keyframes += 1;
+                    if keyframes > KEYFRAMES_LIMIT {
+                        return refuse("it has more keyframes than any run");
+                    }
+                    want_all(&keyframe, &spec.id().to_string(), &mut wanted)?;
+                    let path = keyframe::dir_of(&dir).join(keyframe::file_name(keyframe.step));
+                    envelope::write(keyframe::FILE, &path, &keyframe)?;
+                }
+                tag::IMAGES if images.is_none() => {
+                    let kept: Kept = self.entries.decode(kept::FILE, &bytes)?;
+                    if kept.images.keys().any(|image| *image as usize >= spec.images.len()) {
+                        return refuse("it holds an image its spec has not");
+                    }
+                    want(kept.pages(), &mut wanted)?;
+                    images = Some(kept);
                 }
                 tag::KERNEL | tag::INITRAMFS => {
                     let blob = &mut blobs[usize::from(tag - tag::KERNEL)];
@@ -234,19 +251,19 @@ impl<R: Read> Import<'_, '_, R> {
             return refuse("its trace is not the one its outcome names");
         }
         writer.sync()?;
-        let replayable = boot.keyframe.is_some() || !keyframes.is_empty();
+        let replayable = boot.keyframe.is_some() || keyframes > 0 || images.is_some();
         if replayable {
             if let Some(missing) = wanted.first() {
                 return refuse(format!("page {missing} is missing"));
             }
             self.home.pages().sync()?;
             self.keep_blobs(&spec, &blobs)?;
-            self.keep_boot(&spec, &recording, boot)?;
+            boot.finish(&spec, &recording)?;
         }
-        for keyframe in &keyframes {
-            let path = keyframe::dir_of(&dir).join(keyframe::file_name(keyframe.step));
-            envelope::write(keyframe::FILE, &path, keyframe)?;
+        if let Some(images) = images.filter(|images| !images.images.is_empty()) {
+            envelope::write(kept::FILE, &dir.join("images"), &images)?;
         }
+        durable::replace(&dir.join("imported"), b"this run came from another home\n")?;
         let Some(open) = self.open.take() else { return refuse("it has no run") };
         Ok(match open.finish(&inputs, &outcome, &recording)? {
             Finished::New(run) | Finished::Same(run) | Finished::Replaced(run) => run,
@@ -264,9 +281,38 @@ impl<R: Read> Import<'_, '_, R> {
         }
         Ok(())
     }
+}
 
-    fn keep_boot(&self, spec: &Spec, recording: &Recording, boot: BootParts) -> Result<(), Bad> {
-        let (Some(key), Some(keyframe)) = (boot.key, boot.keyframe) else {
+/// More keyframes than a run has in a day.
+const KEYFRAMES_LIMIT: u64 = 1 << 20;
+
+/// The boot keyframe as it arrives.
+#[derive(Default)]
+struct BootParts {
+    key: Option<Content>,
+    keyframe: Option<Keyframe>,
+    writer: Option<TraceWriter>,
+}
+
+impl BootParts {
+    fn begin(&mut self, dir: &Path, keyframe: Keyframe) -> Result<(), Bad> {
+        durable::create_dir(dir)?;
+        envelope::write(keyframe::FILE, &dir.join(keyframe::file_name(keyframe.step)), &keyframe)?;
+        self.writer = Some(TraceWriter::create(dir)?);
+        self.keyframe = Some(keyframe);
+        Ok(())
+    }
+
+    fn add(&mut self, chunk: &[u8]) -> Result<(), Bad> {
+        let (Some(writer), Some(keyframe)) = (&mut self.writer, &self.keyframe) else {
+            return refuse("it has records of a boot and no boot keyframe");
+        };
+        let left = keyframe.records.saturating_sub(writer.records());
+        add_records(writer, chunk, left)
+    }
+
+    fn finish(self, spec: &Spec, recording: &Recording) -> Result<(), Bad> {
+        let (Some(key), Some(keyframe), Some(mut writer)) = (self.key, self.keyframe, self.writer) else {
             return refuse("its boot keyframe is missing");
         };
         if Some(key) != recording.boot || key != boot::key(spec, recording.engine) {
@@ -275,38 +321,27 @@ impl<R: Read> Import<'_, '_, R> {
         if keyframe.base != Base::Full || keyframe.memory != spec.memory {
             return refuse("its boot keyframe makes no sense");
         }
-        let target = self.home.boot_dir(key);
-        if !keyframe::list(&target).is_empty() {
-            return Ok(()); // One made here is better than one from elsewhere.
-        }
-        let dir = durable::temporary_beside(&target);
-        durable::create_dir(&dir)?;
-        let mut writer = TraceWriter::create(&dir)?;
-        for chunk in &boot.records {
-            let left = keyframe.records.saturating_sub(writer.records());
-            add_records(&mut writer, chunk, left)?;
-        }
-        writer.sync()?;
         if writer.records() != keyframe.records {
-            durable::remove_dir(&dir)?;
             return refuse("its boot's trace is not complete");
         }
-        envelope::write(keyframe::FILE, &dir.join(keyframe::file_name(keyframe.step)), &keyframe)?;
-        Ok(durable::rename(&dir, &target)?)
+        Ok(writer.sync()?)
     }
 }
 
-#[derive(Default)]
-struct BootParts {
-    key: Option<Content>,
-    keyframe: Option<Keyframe>,
-    records: Vec<Vec<u8>>,
+/// Checks a keyframe and asks for its pages.
+fn want_all(keyframe: &Keyframe, run: &str, wanted: &mut BTreeSet<PageHash>) -> Result<(), Bad> {
+    keyframe::check(keyframe, run, keyframe.step).map_err(|error| Bad::Refused(error.to_string()))?;
+    want(keyframe.pages.iter().map(|at| at.hash), wanted)
 }
 
-/// Checks a keyframe and asks for its pages.
-fn want(keyframe: &Keyframe, run: &str, wanted: &mut BTreeSet<PageHash>) -> Result<(), Bad> {
-    keyframe::check(keyframe, run, keyframe.step).map_err(|error| Bad::Refused(error.to_string()))?;
-    wanted.extend(keyframe.pages.iter().map(|at| at.hash).filter(|hash| !hash.is_zero()));
+/// Asks for pages.
+fn want(pages: impl Iterator<Item = PageHash>, wanted: &mut BTreeSet<PageHash>) -> Result<(), Bad> {
+    for hash in pages.filter(|hash| !hash.is_zero()) {
+        wanted.insert(hash);
+        if wanted.len() > PAGES_LIMIT {
+            return refuse(format!("it names more than {PAGES_LIMIT} different pages"));
+        }
+    }
     Ok(())
 }
 

@@ -11,6 +11,10 @@ use crate::{
 use rewind_platform::record::{REC_OUTPUT, RecordHeader};
 use std::{io::Write, path::Path};
 
+fn none(_: &crate::spec::ImageSpec, _: &str) -> std::io::Result<crate::root::Root> {
+    panic!("its one image is logged")
+}
+
 fn header(step: u64) -> RecordHeader {
     RecordHeader {
         len: 0,
@@ -95,7 +99,7 @@ fn a_run_goes_to_another_home_whole() {
     let run = home.run(id).unwrap();
     for (kind, name) in [(Kind::View, "view"), (Kind::Replayable, "all")] {
         let file = from.path().join(name);
-        export(&home, &run, &file, kind).unwrap();
+        export(&home, &run, &file, kind, &none).unwrap();
         let other = Home::open(&to.path().join(name)).unwrap();
         let got = import(&other, &file).unwrap();
         assert_eq!(got.id(), id);
@@ -108,7 +112,8 @@ fn a_run_goes_to_another_home_whole() {
             assert_eq!(other.blob("kernel", run.spec().unwrap().kernel).unwrap(), b"a kernel");
             let whole = keyframe::whole(&got.keyframes(), "r", 20).unwrap();
             whole.load::<std::io::Error>("r", other.pages(), |_, _| Ok(())).unwrap();
-            let boot = crate::boot::open(&other, whole.boot.unwrap()).unwrap().unwrap();
+            let boot = crate::boot::open_own(&other, &got, whole.boot.unwrap()).unwrap().unwrap();
+            assert!(crate::boot::open(&other, whole.boot.unwrap()).unwrap().is_none(), "nobody else's");
             assert_eq!(boot.records, 1);
         }
         assert_eq!(import(&other, &file).unwrap().id(), id, "a second time changes nothing");
@@ -156,7 +161,7 @@ fn hostile_files_are_refused_and_leave_nothing() {
     let (from, to) = (Scratch::new("archive"), Scratch::new("archive"));
     let (home, id) = made(&from.path().join("home"));
     let file = from.path().join("x");
-    export(&home, &home.run(id).unwrap(), &file, Kind::Replayable).unwrap();
+    export(&home, &home.run(id).unwrap(), &file, Kind::Replayable, &none).unwrap();
     let good = std::fs::read(&file).unwrap();
     let list = entries(&good);
     let other = Home::open(&to.path().join("home")).unwrap();
@@ -227,4 +232,193 @@ fn hostile_files_are_refused_and_leave_nothing() {
     // And the good one is still good.
     std::fs::write(&file, &good).unwrap();
     import(&other, &file).unwrap();
+}
+
+/// A generator that is the same on every machine (Knuth's MMIX constants).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, below: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % below
+    }
+}
+
+/// Bytes changed, cut, added or repeated, at some places.
+fn mutated(bytes: &[u8], random: &mut Random) -> Vec<u8> {
+    let mut bytes = bytes.to_vec();
+    for _ in 0..=random.below(3) {
+        let at = random.below(bytes.len().max(1));
+        match random.below(6) {
+            _ if bytes.is_empty() => bytes.push(random.below(256) as u8),
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 => bytes[at] = [0, 1, 0x7f, 0x80, 0xff][random.below(5)],
+            2 => bytes.truncate(at),
+            3 => bytes.insert(at, random.below(256) as u8),
+            4 => drop(bytes.drain(at..(at + 1 + random.below(40)).min(bytes.len()))),
+            _ => {
+                let piece = bytes[at..(at + 1 + random.below(40)).min(bytes.len())].to_vec();
+                bytes.splice(at..at, piece);
+            }
+        }
+    }
+    bytes
+}
+
+/// An envelope's body mutated, with its length and hash made right again.
+fn reframed(file: &[u8], random: &mut Random) -> Vec<u8> {
+    if file.len() < 52 {
+        return mutated(file, random);
+    }
+    let body = mutated(&file[20..file.len() - 32], random);
+    let mut out = file[..12].to_vec();
+    out.extend((body.len() as u64).to_le_bytes());
+    out.extend(body);
+    let hash = blake3::hash(&out);
+    out.extend(hash.as_bytes());
+    out
+}
+
+#[test]
+fn mutated_archives_are_refused_or_taken_whole() {
+    let (from, to) = (Scratch::new("fuzz"), Scratch::new("fuzz"));
+    let (home, id) = made(&from.path().join("home"));
+    let file = from.path().join("x");
+    export(&home, &home.run(id).unwrap(), &file, Kind::Replayable, &none).unwrap();
+    let good = std::fs::read(&file).unwrap();
+    let list = entries(&good);
+    let rounds = std::env::var("REWIND_FUZZ").map_or(400, |rounds| rounds.parse().unwrap());
+    let other = Home::open(&to.path().join("home")).unwrap();
+    let (mut refused, mut taken) = (0, 0);
+    for seed in 0..rounds {
+        let random = &mut Random(seed);
+        let bytes = match seed % 4 {
+            0 => mutated(&good, random),
+            // Right checksums around wrong content, of the whole and of the entry.
+            1 | 2 => {
+                let mut list = list.clone();
+                let at = random.below(list.len());
+                let entry = &mut list[at];
+                entry.1 = if seed % 4 == 1 { mutated(&entry.1, random) } else { reframed(&entry.1, random) };
+                packed(&list)
+            }
+            _ => {
+                let mut list = list.clone();
+                let (a, b) = (random.below(list.len()), random.below(list.len()));
+                match random.below(4) {
+                    0 => list.swap(a, b),
+                    1 => drop(list.remove(a)),
+                    2 => list.insert(a, list[b].clone()),
+                    _ => list[a].0 = random.below(16) as u8,
+                }
+                packed(&list)
+            }
+        };
+        std::fs::write(&file, bytes).unwrap();
+        match import(&other, &file) {
+            Err(error) => {
+                refused += 1;
+                assert!(!error.to_string().is_empty());
+                assert!(
+                    other.runs().is_empty() && other.open_runs().is_empty(),
+                    "seed {seed} left something"
+                );
+            }
+            // A change that means nothing, or what only says how it was recorded; all of it can be read.
+            Ok(run) => {
+                taken += 1;
+                assert_eq!(run.spec().unwrap().id(), run.id(), "seed {seed}");
+                run.outcome().unwrap();
+                run.recording().unwrap();
+                run.trace().unwrap().iter().for_each(|record| drop(record.unwrap()));
+                for step in keyframe::list(&run.keyframes()) {
+                    let whole = keyframe::whole(&run.keyframes(), "r", step);
+                    if let Ok(whole) = whole {
+                        whole.load::<std::io::Error>("r", other.pages(), |_, _| Ok(())).unwrap();
+                    }
+                }
+                run.remove().unwrap();
+            }
+        }
+    }
+    println!("{rounds} mutated archives: {refused} refused, {taken} taken whole");
+    assert!(refused > rounds / 2);
+    std::fs::write(&file, &good).unwrap();
+    import(&other, &file).unwrap();
+}
+
+/// Highest memory use of this process so far, in bytes.
+fn peak() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
+}
+
+#[test]
+fn bombs_take_bounded_memory() {
+    if crate::testing::child_env().is_none() {
+        return crate::testing::in_child("archive::tests::bombs_take_bounded_memory");
+    }
+    let (from, to) = (Scratch::new("bomb"), Scratch::new("bomb"));
+    let (home, id) = made(&from.path().join("home"));
+    let file = from.path().join("x");
+    export(&home, &home.run(id).unwrap(), &file, Kind::Replayable, &none).unwrap();
+    let list = entries(&std::fs::read(&file).unwrap());
+    let other = Home::open(&to.path().join("home")).unwrap();
+    // A spec of the largest machine, whose keyframes name page after page.
+    let mut spec = home.run(id).unwrap().spec().unwrap();
+    spec.memory = 64 << 30;
+    let pages = |step: u64| {
+        let hash =
+            |page: u64| crate::store::PageHash(*blake3::hash(&(step << 32 | page).to_le_bytes()).as_bytes());
+        (0..150_000).map(|page| PageAt { page, hash: hash(page) }).collect::<Vec<_>>()
+    };
+    let start = list.iter().position(|(tag, _)| *tag == tag::KEYFRAME).unwrap();
+    let mut bomb = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+    let mut entry = |tag: u8, bytes: &[u8]| {
+        bomb.write_all(&[tag]).unwrap();
+        bomb.write_all(&(bytes.len() as u64).to_le_bytes()).unwrap();
+        bomb.write_all(bytes).unwrap();
+    };
+    for (tag, bytes) in &list[..start] {
+        match *tag {
+            tag::SPEC => entry(*tag, &crate::envelope::encode(crate::spec::FILE, &spec)),
+            tag::BOOT_KEY | tag::BOOT | tag::BOOT_RECORDS => {}
+            _ => entry(*tag, bytes),
+        }
+    }
+    for step in 1..=3 {
+        let keyframe = Keyframe {
+            step,
+            records: 1,
+            memory: 64 << 30,
+            base: Base::Full,
+            machine: vec![],
+            pages: pages(step),
+        };
+        entry(tag::KEYFRAME, &crate::envelope::encode(keyframe::FILE, &keyframe));
+    }
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(VERSION.to_le_bytes());
+    bytes.extend(bomb.finish().unwrap());
+    std::fs::write(&file, bytes).unwrap();
+    let error = import(&other, &file).unwrap_err().to_string();
+    assert!(error.contains("different pages"), "{error}");
+    // Records without end, in a file of some kilobytes.
+    let mut bomb = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
+    let records = &list.iter().find(|(tag, _)| *tag == tag::RECORDS).unwrap().1;
+    for (tag, bytes) in list[..4].iter().chain(std::iter::repeat_n(&(tag::RECORDS, records.clone()), 4000)) {
+        bomb.write_all(&[*tag]).unwrap();
+        bomb.write_all(&(bytes.len() as u64).to_le_bytes()).unwrap();
+        bomb.write_all(bytes).unwrap();
+    }
+    let mut bytes = MAGIC.to_vec();
+    bytes.extend(VERSION.to_le_bytes());
+    bytes.extend(bomb.finish().unwrap());
+    std::fs::write(&file, bytes).unwrap();
+    let error = import(&other, &file).unwrap_err().to_string();
+    assert!(error.contains("more records"), "{error}");
+    assert!(other.runs().is_empty() && other.open_runs().is_empty());
+    println!("at most {} MB of memory", peak() >> 20);
+    assert!(peak() < 900 << 20, "{} MB", peak() >> 20);
 }

@@ -7,12 +7,14 @@ use std::{
     path::Path,
 };
 
-use super::{ArchiveError, MAGIC, VERSION, tag};
+use super::{ArchiveError, ENTRY_LIMIT, MAGIC, PAGES_LIMIT, VERSION, images::Images, tag};
 use crate::{
     durable, envelope,
     error::StageError,
     home::{Home, RunDir},
-    input, keyframe, outcome, spec,
+    input, kept, keyframe, outcome,
+    seek::FindImage,
+    spec,
     store::{PAGE_SIZE, PageHash},
     trace::{Record, TraceReader},
 };
@@ -22,8 +24,10 @@ use crate::{
 pub enum Kind {
     /// Enough for `log`, `events`, `ps`, `threads`, `diff`.
     View,
-    /// Also kernel, boot keyframe, keyframes and logged input: enough to replay and to look inside.
+    /// Also kernel, boot keyframe, keyframes, logged input and what it read of its images: enough to replay.
     Replayable,
+    /// Also all else of its images: enough to go on otherwise, in a fork or a shell.
+    Whole,
 }
 
 /// Records gathered to this many bytes an entry.
@@ -43,6 +47,15 @@ impl<W: Write> Out<W> {
         self.stream.write_all(bytes)
     }
 
+    /// An entry that a reader holds in memory.
+    fn limited(&mut self, run: &RunDir, tag: u8, bytes: &[u8]) -> Result<(), WriteFailed> {
+        if bytes.len() as u64 > ENTRY_LIMIT {
+            let what = "one of its lists of pages is longer than 128 MiB";
+            return Err(WriteFailed::Archive(ArchiveError::TooLarge { id: run.id(), what }));
+        }
+        Ok(self.entry(tag, bytes)?)
+    }
+
     fn records(&mut self, tag: u8, trace: &TraceReader) -> Result<(), WriteFailed> {
         let mut chunk = Vec::with_capacity(CHUNK * 2);
         for record in trace.iter() {
@@ -59,9 +72,10 @@ impl<W: Write> Out<W> {
     }
 }
 
-enum WriteFailed {
+pub(super) enum WriteFailed {
     Io(io::Error),
     Stage(StageError),
+    Archive(ArchiveError),
 }
 
 impl From<io::Error> for WriteFailed {
@@ -77,7 +91,13 @@ impl From<StageError> for WriteFailed {
 }
 
 /// Writes `run` to `path`, which appears only when it is whole.
-pub fn export(home: &Home, run: &RunDir, path: &Path, kind: Kind) -> Result<(), ArchiveError> {
+pub fn export(
+    home: &Home,
+    run: &RunDir,
+    path: &Path,
+    kind: Kind,
+    find: FindImage<'_>,
+) -> Result<(), ArchiveError> {
     let io = |what| {
         let path = path.to_owned();
         move |source| ArchiveError::Io { what, path, source }
@@ -93,7 +113,7 @@ pub fn export(home: &Home, run: &RunDir, path: &Path, kind: Kind) -> Result<(), 
         buffered.write_all(&VERSION.to_le_bytes())?;
         let stream = zstd::stream::write::Encoder::new(buffered, 3)?;
         let mut out = Out { stream, hasher: blake3::Hasher::new() };
-        fill(home, run, kind, &mut out)?;
+        fill(home, run, kind, find, &mut out)?;
         let hash = *out.hasher.finalize().as_bytes();
         out.entry(tag::END, &hash)?;
         let file = out.stream.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
@@ -107,12 +127,19 @@ pub fn export(home: &Home, run: &RunDir, path: &Path, kind: Kind) -> Result<(), 
             Err(match error {
                 WriteFailed::Io(source) => io("write")(source),
                 WriteFailed::Stage(error) => error.into(),
+                WriteFailed::Archive(error) => error,
             })
         }
     }
 }
 
-fn fill<W: Write>(home: &Home, run: &RunDir, kind: Kind, out: &mut Out<W>) -> Result<(), WriteFailed> {
+fn fill<W: Write>(
+    home: &Home,
+    run: &RunDir,
+    kind: Kind,
+    find: FindImage<'_>,
+    out: &mut Out<W>,
+) -> Result<(), WriteFailed> {
     let spec = run.spec().map_err(StageError::from)?;
     let inputs = run.inputs().map_err(StageError::from)?;
     let outcome = run.outcome().map_err(StageError::from)?;
@@ -124,19 +151,21 @@ fn fill<W: Write>(home: &Home, run: &RunDir, kind: Kind, out: &mut Out<W>) -> Re
     if let Some(recording) = &recording {
         out.entry(tag::RECORDING, &envelope::encode(outcome::RECORDING, recording))?;
     }
-    out.entry(tag::INPUTS, &envelope::encode(input::FILE, &inputs))?;
+    out.limited(run, tag::INPUTS, &envelope::encode(input::FILE, &inputs))?;
     out.records(tag::RECORDS, &run.trace().map_err(StageError::from)?)?;
     if kind == Kind::View {
         return Ok(());
     }
     let mut pages: BTreeSet<PageHash> = inputs.pages().collect();
+    let source = recording.as_ref().map(|recording| recording.source.clone()).unwrap_or_default();
     if let Some(boot) = recording.and_then(|recording| recording.boot) {
-        let dir = home.boot_dir(boot);
-        for step in keyframe::list(&dir) {
+        let own = run.own_boot();
+        let dir = if keyframe::list(&own).is_empty() { home.boot_dir(boot) } else { own };
+        if let Some(step) = keyframe::list(&dir).pop() {
             let keyframe = keyframe::read(&dir.join(keyframe::file_name(step)), "boot", step)
                 .map_err(StageError::from)?;
             out.entry(tag::BOOT_KEY, &boot.0)?;
-            out.entry(tag::BOOT, &envelope::encode(keyframe::FILE, &keyframe))?;
+            out.limited(run, tag::BOOT, &envelope::encode(keyframe::FILE, &keyframe))?;
             pages.extend(keyframe.pages.iter().map(|at| at.hash));
             out.records(tag::BOOT_RECORDS, &TraceReader::open(&dir).map_err(StageError::from)?)?;
         }
@@ -145,7 +174,7 @@ fn fill<W: Write>(home: &Home, run: &RunDir, kind: Kind, out: &mut Out<W>) -> Re
     for step in keyframe::list(&run.keyframes()) {
         let path = run.keyframes().join(keyframe::file_name(step));
         let keyframe = keyframe::read(&path, &id, step).map_err(StageError::from)?;
-        out.entry(tag::KEYFRAME, &envelope::encode(keyframe::FILE, &keyframe))?;
+        out.limited(run, tag::KEYFRAME, &envelope::encode(keyframe::FILE, &keyframe))?;
         pages.extend(keyframe.pages.iter().map(|at| at.hash));
     }
     for (tag, what, content) in
@@ -155,9 +184,20 @@ fn fill<W: Write>(home: &Home, run: &RunDir, kind: Kind, out: &mut Out<W>) -> Re
             out.entry(tag, piece)?;
         }
     }
+    let mut images = Images::open(home, run, &spec, &source, kind, find)?;
+    let (kept, places) = images.list(kind == Kind::Whole)?;
+    out.limited(run, tag::IMAGES, &envelope::encode(kept::FILE, &kept))?;
+    pages.extend(places.keys());
+    if pages.len() > PAGES_LIMIT {
+        let what = "it has more than 16 GiB of different pages";
+        return Err(WriteFailed::Archive(ArchiveError::TooLarge { id: run.id(), what }));
+    }
     let mut content = [0; PAGE_SIZE];
     for hash in pages.into_iter().filter(|hash| !hash.is_zero()) {
-        home.pages().get(hash, &mut content).map_err(StageError::from)?;
+        match places.get(&hash) {
+            Some(place) => images.read(*place, &mut content)?,
+            None => home.pages().get(hash, &mut content).map_err(StageError::from)?,
+        }
         out.entry(tag::PAGE, &content)?;
     }
     Ok(())

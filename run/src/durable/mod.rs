@@ -86,6 +86,17 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), WriteError> {
     if from.parent() != to.parent() { sync_parent(from) } else { Ok(()) }
 }
 
+/// Makes an empty file, with the directories it is in; no error if it is there.
+pub fn touch(path: &Path) -> Result<(), WriteError> {
+    if let Some(parent) = path.parent() {
+        create_dir(parent)?;
+    }
+    let made = fault::pass(Call::Create)
+        .and_then(|()| OpenOptions::new().write(true).create(true).truncate(false).open(path));
+    at("create", path, made)?;
+    sync_parent(path)
+}
+
 /// Makes a directory with its parents; no error if it is there.
 pub fn create_dir(path: &Path) -> Result<(), WriteError> {
     if path.is_dir() {

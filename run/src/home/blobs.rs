@@ -58,12 +58,18 @@ impl Home {
     /// Keeps these bytes and returns their hash.
     pub fn keep_bytes(&self, bytes: &[u8]) -> Result<Content, BlobError> {
         let content = Content(*blake3::hash(bytes).as_bytes());
+        self.keep_known(content, bytes)?;
+        Ok(content)
+    }
+
+    /// As [`Home::keep_bytes`], of bytes whose hash is `content`.
+    pub fn keep_known(&self, content: Content, bytes: &[u8]) -> Result<(), BlobError> {
         let path = self.blob_path(content);
         if !std::fs::metadata(&path).is_ok_and(|meta| meta.len() == bytes.len() as u64) {
             durable::create_dir(&self.path.join("blobs"))?;
             durable::replace(&path, bytes)?;
         }
-        Ok(content)
+        Ok(())
     }
 
     /// Reads a blob and checks it.

@@ -4,6 +4,7 @@
 //! HOME/version              format of the layout
 //! HOME/lock                 shared by every process that uses the home, exclusive for gc
 //! HOME/runs/<id>/           finished runs: spec outcome recording trace inputs keyframes/ lock
+//! HOME/closed/<id>/<id>     for runs with outside input: the id of the spec without it, the run
 //! HOME/open/<id>/           runs being recorded, under a provisional id; moved to runs/ when finished
 //! HOME/boot/<key>/          boot keyframes
 //! HOME/pages/               the page store
@@ -175,6 +176,17 @@ impl Home {
         let outcome = dir.outcome().ok().flatten().filter(|outcome| outcome.end.is_final())?;
         // 64 bits can collide; a run is only the same if all of its spec is.
         (dir.spec().ok()? == *spec).then_some((dir, outcome))
+    }
+
+    /// Finished runs with outside input that are `closed` without it, and whose end every recording would have.
+    pub fn with_input(&self, closed: &Spec) -> Vec<(RunDir, Outcome)> {
+        let known = list_ids(&run_dir::closed_dir(&self.path, closed.id()));
+        let found = known.into_iter().filter_map(|id| {
+            let dir = RunDir::open(id, self.path.join("runs").join(id.to_string())).ok()?;
+            let outcome = dir.outcome().ok().flatten().filter(|outcome| outcome.end.is_final())?;
+            (dir.spec().ok()?.closed() == *closed).then_some((dir, outcome))
+        });
+        found.collect()
     }
 
     /// Begins recording `spec`: a directory under a provisional id, locked.

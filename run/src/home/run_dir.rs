@@ -3,7 +3,9 @@
 use std::{
     fs::{File, OpenOptions, TryLockError},
     io,
+    os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    sync::Arc,
 };
 
 use crate::{
@@ -11,6 +13,7 @@ use crate::{
     envelope::{self, ReadError},
     id::RunId,
     input::{self, InputLog},
+    kept::{self, Kept, Used},
     keyframe,
     outcome::{self, Outcome, Recording},
     spec::{self, Spec},
@@ -146,6 +149,26 @@ impl RunDir {
         Ok(self.optional(input::FILE, "inputs")?.unwrap_or_default())
     }
 
+    /// Blocks of images known by content it read; none for a run that came from elsewhere or an older version.
+    pub fn used(&self) -> Result<Option<Used>, RunError> {
+        self.optional(kept::USED, "used")
+    }
+
+    /// Image blocks that came with it, if it was imported.
+    pub fn kept(&self) -> Result<Option<Arc<Kept>>, RunError> {
+        Ok(self.optional(kept::FILE, "images")?.map(Arc::new))
+    }
+
+    /// Where the boot keyframe that came with it is, if it was imported.
+    pub fn own_boot(&self) -> PathBuf {
+        self.path.join("boot")
+    }
+
+    /// Did it come from elsewhere? Then nobody here has seen that its spec leads to its outcome.
+    pub fn is_imported(&self) -> bool {
+        self.path.join("imported").is_file()
+    }
+
     /// What a fork on this host needs to go on reading each logged image; empty elsewhere.
     pub fn origins(&self) -> Result<Vec<Vec<u8>>, RunError> {
         Ok(self.optional(crate::record::ORIGIN, "origin")?.unwrap_or_default())
@@ -161,14 +184,14 @@ impl RunDir {
         keyframe::dir_of(&self.path)
     }
 
-    /// Bytes its own files take (pages are shared and not counted).
+    /// Bytes its files take. What it shares with a parent or the boot counts in equal parts; pages do not count.
     pub fn disk_bytes(&self) -> u64 {
         fn sum(dir: &Path) -> u64 {
             let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
             entries
                 .map(|entry| match entry.metadata() {
                     Ok(meta) if meta.is_dir() => sum(&entry.path()),
-                    Ok(meta) => meta.len(),
+                    Ok(meta) => meta.len() / meta.nlink().max(1),
                     Err(_) => 0,
                 })
                 .sum()
@@ -198,6 +221,11 @@ impl RunDir {
         durable::remove_dir(&gone)?;
         Ok(())
     }
+}
+
+/// Where the runs of a spec with outside input are listed, by the id of the spec without it.
+pub(super) fn closed_dir(home: &Path, closed: RunId) -> PathBuf {
+    home.join("closed").join(closed.to_string())
 }
 
 /// A run being recorded. Its directory is in `open/` until [`OpenRun::finish`].
@@ -258,6 +286,11 @@ impl OpenRun {
         &self.spec
     }
 
+    /// Can it be replayed where the other imported run can only be looked at?
+    fn brings_more(&self, old: &RunDir) -> bool {
+        self.dir.own_boot().is_dir() && !old.own_boot().is_dir()
+    }
+
     /// Drops the recording: nothing of it is kept.
     pub fn discard(self) -> Result<(), WriteError> {
         durable::remove_dir(self.dir.path())
@@ -277,6 +310,8 @@ impl OpenRun {
             envelope::write(input::FILE, &self.dir.path.join("inputs"), inputs)?;
             spec.outside = Some(inputs.hash());
             envelope::write(spec::FILE, &self.dir.path.join("spec"), &spec)?;
+            // Before the run is there: an entry without a run is nothing, a run without an entry is not found.
+            durable::touch(&closed_dir(&self.home, self.spec.closed().id()).join(spec.id().to_string()))?;
         }
         envelope::write(outcome::RECORDING, &self.dir.path.join("recording"), recording)?;
         envelope::write(outcome::FILE, &self.dir.path.join("outcome"), outcome)?;
@@ -290,6 +325,11 @@ impl OpenRun {
                 return Err(FinishError::Collision(id));
             }
             match before.filter(|before| before.end.is_final() && outcome.end.is_final()) {
+                Some(_) if old.is_imported() && (!self.dir.is_imported() || self.brings_more(&old)) => {
+                    // What was recorded here is worth more than what somebody said it would be.
+                    old.remove()?;
+                    replaced = true;
+                }
                 Some(before) if before == *outcome => {
                     durable::remove_dir(self.dir.path())?;
                     return Ok(Finished::Same(old));

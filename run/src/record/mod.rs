@@ -1,6 +1,7 @@
 //! Recording a run.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
@@ -10,7 +11,10 @@ use std::{
 };
 
 use rewind_platform::record::RecordHeader;
-use vmm::{EngineKind, Interrupter, RecordSink, Stop, Until, address::Step};
+use vmm::{
+    EngineKind, GuestFault, Interrupter, RecordSink, Stop, Until,
+    address::{Instructions, Step},
+};
 
 use crate::{
     boot::{self, Boot, Kernel},
@@ -22,15 +26,17 @@ use crate::{
     input::InputLog,
     keyframe::{self, Base},
     outcome::{End, Outcome, Recording},
-    root::{Logged, Root, SharedBlocks},
+    root::{Logged, Noted, Root, SharedBlocks},
     spec::Spec,
     stage::Stage,
     trace::{TraceHasher, TraceWriter, prefix_path},
     verify::Verifier,
 };
 
+mod auto;
 mod keeper;
 mod ticker;
+pub use auto::{LIMIT, SLICE, record_auto};
 use keeper::Keeper;
 use ticker::Ticker;
 
@@ -46,6 +52,9 @@ pub struct Options<'a> {
     pub keyframes: Option<Duration>,
     /// Record even if the run is known, and compare.
     pub again: bool,
+    /// Give up ([`StageError::Spins`]) on a guest that makes no step between two looks, so many user instructions
+    /// apart. Engines that do not count give up by wall time ([`StageError::NoStep`]).
+    pub spin_limit: Option<Instructions>,
     /// Told every record as it is drained.
     pub live: &'a mut dyn FnMut(&RecordHeader, &[u8]),
     /// Told what takes time.
@@ -88,18 +97,18 @@ pub struct Inputs<'a> {
 pub fn record(home: &Home, inputs: &Inputs<'_>, options: &mut Options<'_>) -> Result<Recorded, StageError> {
     let called = Wall::now();
     if !options.again
-        && let Some((run, outcome)) = home.finished(&inputs.spec)
-        && let Some(recording) = run.recording()?
+        && let Some(found) = find(home, inputs)?
     {
-        return Ok(Recorded { run, outcome, recording, found: true });
+        return Ok(found);
     }
     let boot = Arc::new(boot::ensure(home, &inputs.spec, options.engine, inputs.kernel, options.notice)?);
     // What a fork's parent has read, the fork reads the same.
     let known = inputs.parent.map(|(parent, _)| parent.inputs()).transpose()?.unwrap_or_default();
-    let (images, logs) = open_images(home, inputs.roots, &known)?;
+    let (images, logs, used) = open_images(home, inputs.roots, &known)?;
     let mut stage = Stage::new(home, &inputs.spec, options.engine, boot.clone(), images)?;
+    stage.machine().set_no_progress_limit(options.spin_limit);
     let open = home.begin(&inputs.spec)?;
-    let result = Recorder { home, inputs, called, boot, logs }.run(&open, &mut stage, options);
+    let result = Recorder { home, inputs, called, boot, logs, used }.run(&open, &mut stage, options);
     match result {
         Ok((log, outcome, recording)) => {
             let run = match open.finish(&log, &outcome, &recording)? {
@@ -115,16 +124,53 @@ pub fn record(home: &Home, inputs: &Inputs<'_>, options: &mut Options<'_>) -> Re
     }
 }
 
+/// The kept run of these inputs. Over the host's own files: the one whose used files are still as they were.
+pub fn find(home: &Home, inputs: &Inputs<'_>) -> Result<Option<Recorded>, StageError> {
+    let found = match home.finished(&inputs.spec) {
+        Some(found) => Some(found),
+        None if inputs.roots.iter().any(|root| root.logged) => {
+            let known = inputs.parent.map(|(parent, _)| parent.inputs()).transpose()?.unwrap_or_default();
+            home.with_input(&inputs.spec).into_iter().find(|(run, _)| still_so(run, inputs.roots, &known))
+        }
+        None => None,
+    };
+    // What came from elsewhere is run here once before it is believed.
+    let Some((run, outcome)) = found.filter(|(run, _)| !run.is_imported()) else { return Ok(None) };
+    // A damaged run is recorded again, not found.
+    let Ok(Some(recording)) = run.recording() else { return Ok(None) };
+    Ok(Some(Recorded { run, outcome, recording, found: true }))
+}
+
+/// Would a recording now log the same input? A fork reads what its parent `known` as the parent did.
+fn still_so(run: &RunDir, roots: &[Root], known: &InputLog) -> bool {
+    let (Ok(log), Ok(origins)) = (run.inputs(), run.origins()) else { return false };
+    let mut origins = origins.iter();
+    log.devices.is_empty()
+        && roots.iter().enumerate().filter(|(_, root)| root.logged).all(|(image, root)| {
+            let (Some(same), Some(origin)) = (&root.same, origins.next()) else { return false };
+            let mut blocks = log.blocks.get(&(image as u32)).cloned().unwrap_or_default();
+            for (number, hash) in known.blocks.get(&(image as u32)).into_iter().flatten() {
+                if blocks.remove(number).is_some_and(|now| now != *hash) {
+                    return false;
+                }
+            }
+            same(origin, &blocks)
+        })
+}
+
 type Images = Vec<Box<dyn vmm::BlockImage>>;
+/// Blocks read of the images known by content, by number.
+type UsedBlocks = BTreeMap<u32, Arc<Mutex<BTreeSet<u64>>>>;
 
 /// Opens the images, logging those that are not known by content.
 fn open_images(
     home: &Home,
     roots: &[Root],
     known: &InputLog,
-) -> Result<(Images, Vec<Option<SharedBlocks>>), StageError> {
+) -> Result<(Images, Vec<Option<SharedBlocks>>, UsedBlocks), StageError> {
     let mut images: Images = Vec::new();
     let mut logs = Vec::new();
+    let mut used = UsedBlocks::new();
     for (image, root) in roots.iter().enumerate() {
         let opened = (root.open)();
         let opened = opened.map_err(|source| StageError::Image { image, of: root.source.clone(), source })?;
@@ -134,11 +180,12 @@ fn open_images(
             images.push(Box::new(Logged::new(opened, home.pages().clone(), blocks.clone())));
             logs.push(Some(blocks));
         } else {
-            images.push(opened);
+            let blocks = used.entry(image as u32).or_default().clone();
+            images.push(Box::new(Noted::new(opened, blocks)));
             logs.push(None);
         }
     }
-    Ok((images, logs))
+    Ok((images, logs, used))
 }
 
 struct Recorder<'a> {
@@ -147,6 +194,7 @@ struct Recorder<'a> {
     called: Wall,
     boot: Arc<Boot>,
     logs: Vec<Option<SharedBlocks>>,
+    used: UsedBlocks,
 }
 
 /// Where a recording begins: what is already in its trace and keyframes.
@@ -161,6 +209,8 @@ struct Start {
 struct Limits {
     timeout: Option<Duration>,
     interrupted: Arc<AtomicBool>,
+    /// The engine does not count instructions: a guest without steps is noticed by wall time.
+    by_wall: bool,
     spacing: Duration,
 }
 
@@ -190,6 +240,7 @@ impl Recorder<'_> {
         let limits = Limits {
             timeout: options.timeout,
             interrupted: options.interrupted.clone(),
+            by_wall: options.spin_limit.is_some() && options.engine != EngineKind::Soft,
             spacing: options.keyframes.unwrap_or(SPACING),
         };
         let stopped = self.drive(stage, &mut sink, keeper, &limits)?;
@@ -200,6 +251,7 @@ impl Recorder<'_> {
         if !origins.is_empty() {
             crate::envelope::write(ORIGIN, &dir.join("origin"), &origins)?;
         }
+        self.keep_used(dir)?;
         let position = stage.machine().step().0;
         let outcome = Outcome {
             end: stopped,
@@ -223,6 +275,16 @@ impl Recorder<'_> {
             source: source.join(", "),
         };
         Ok((self.seal(), outcome, recording))
+    }
+
+    /// Notes what was read of the images, for an export. A fork begins with what its parent read.
+    fn keep_used(&self, dir: &Path) -> Result<(), StageError> {
+        let before = self.inputs.parent.map(|(parent, _)| parent.used()).transpose()?.flatten();
+        let mut used = before.unwrap_or_default();
+        for (image, blocks) in &self.used {
+            used.add(*image, &lock(blocks));
+        }
+        Ok(crate::envelope::write(crate::kept::USED, &dir.join("used"), &used)?)
     }
 
     fn seal(&self) -> InputLog {
@@ -305,7 +367,7 @@ impl Recorder<'_> {
         mut keeper: Option<Keeper>,
         limits: &Limits,
     ) -> Result<End, StageError> {
-        let ticker = Ticker::start(stage.machine().interrupter(), limits.timeout, limits.interrupted.clone());
+        let ticker = Ticker::start(stage.machine().interrupter(), limits);
         let spacing = limits.spacing;
         let mut last = Wall::now();
         let mut wait = spacing;
@@ -314,9 +376,16 @@ impl Recorder<'_> {
             if let Some(error) = sink.error.take() {
                 return Err(error.into());
             }
+            if let Stop::Fault(GuestFault::NoProgress { step, rip, .. }) = stop {
+                return Err(StageError::Spins { step, rip });
+            }
             if let Some(end) = sink.facts.end(&stop) {
                 break end;
             }
+            if ticker.stuck() {
+                return Err(StageError::NoStep { step: stage.machine().step().0 });
+            }
+            ticker.beat();
             if ticker.timed_out() {
                 break End::TimedOut;
             }

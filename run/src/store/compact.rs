@@ -24,19 +24,39 @@ pub struct Compacted {
 impl PageStore {
     /// Rewrites the packs that hold pages which are not `live` (all of them with `verify`, which also reads and
     /// checks every page). The caller holds the home alone. A process that dies in between leaves only copies
-    /// too many, which the next call removes.
+    /// too many, which the next call removes. It needs room for the pages kept of one pack at a time, and packs
+    /// without any go first: a full disk has more room afterwards, even if it fails.
     pub fn compact(&self, live: &dyn Fn(PageHash) -> bool, verify: bool) -> Result<Compacted, PageError> {
         let before = self.disk_bytes();
         let mut done = Compacted::default();
         let mut kept = std::collections::BTreeSet::new();
         *self.lock() = Packs::new(&self.dir);
-        let numbers = packs::list(&self.dir);
+        let mut numbers = packs::list(&self.dir);
         // Newly written packs get numbers after all old ones, so an old pack is never appended to.
         let mut fresh = Packs::new_after(&self.dir, numbers.last().copied().unwrap_or(0));
-        let mut old = Vec::new();
+        let mut dropped = 0;
+        let scan = |number| -> Result<_, PageError> {
+            Ok(packs::scan_index(&self.dir, number, 0)?.map(|scan| scan.entries).unwrap_or_default())
+        };
+        let mut failed = None;
+        numbers.retain(|number| match scan(*number) {
+            Ok(entries) if entries.iter().all(|(hash, _)| !live(*hash)) => {
+                dropped += entries.len() as u64;
+                failed = failed.take().or(self.remove_pack(*number).err());
+                false
+            }
+            Ok(_) => true,
+            Err(error) => {
+                failed.get_or_insert(error);
+                true
+            }
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        done.dropped += dropped;
         for number in numbers {
-            let scan = packs::scan_index(&self.dir, number, 0)?;
-            let entries = scan.map(|scan| scan.entries).unwrap_or_default();
+            let entries = scan(number)?;
             let wanted = |hash: &PageHash, kept: &std::collections::BTreeSet<PageHash>| {
                 live(*hash) && !kept.contains(hash)
             };
@@ -63,18 +83,19 @@ impl PageStore {
                 kept.insert(hash);
                 done.kept += 1;
             }
-            old.push(number);
+            fresh.sync()?;
+            self.remove_pack(number)?;
         }
-        fresh.sync()?;
         drop(fresh);
-        for number in old {
-            // The index first: a pack without one holds nothing as far as anyone can see.
-            durable::remove_file(&packs::index_path(&self.dir, number))?;
-            durable::remove_file(&packs::pack_path(&self.dir, number))?;
-        }
         self.remove_orphans()?;
         done.freed = before.saturating_sub(self.disk_bytes());
         Ok(done)
+    }
+
+    fn remove_pack(&self, number: u32) -> Result<(), PageError> {
+        // The index first: a pack without one holds nothing as far as anyone can see.
+        durable::remove_file(&packs::index_path(&self.dir, number))?;
+        Ok(durable::remove_file(&packs::pack_path(&self.dir, number))?)
     }
 
     /// Indexes whose pack is gone, and packs with nothing but a header.

@@ -1,0 +1,183 @@
+//! Every command on one run: text for people, JSON for programs, the same errors from all of them.
+
+mod support;
+use support::{Sandbox, errors};
+
+/// One JSON object a line.
+fn objects(text: &str) -> Vec<serde_json::Value> {
+    let parsed = |line: &str| {
+        serde_json::from_str::<serde_json::Value>(line).unwrap_or_else(|e| panic!("{e}: {line}"))
+    };
+    let objects: Vec<_> = text.lines().map(parsed).collect();
+    assert!(objects.iter().all(serde_json::Value::is_object), "{text}");
+    objects
+}
+
+#[test]
+fn every_reading_command_speaks_json_and_only_json() {
+    let home = Sandbox::new("json");
+    let script = "echo out; echo err >&2; cat /etc/group > /tmp/x; exit 3";
+    let job = home.job(&["--out", "/tmp/x", "--out", "/nope"], &["sh", "-c", script]);
+    assert_eq!((job.status, &*job.out), (Some(3), "out\n"), "{}", job.errors);
+    assert!(job.errors.contains("out /nope  not there"), "{}", job.errors);
+    let id = &*job.id;
+    let other = home.job(&["--seed", "7"], &["sh", "-c", script]).id;
+    let file = home.work().join("x.rewind");
+    let file = file.to_str().unwrap();
+    let commands: &[&[&str]] = &[
+        &["ls"],
+        &["events", id],
+        &["events", id, "--syscalls", "--from", "@job", "--to", "@end"],
+        &["log", id],
+        &["ps", id],
+        &["ps", id, "--all"],
+        &["threads", id],
+        &["diff", id, &other],
+        &["replay", id],
+        &["replay", id, "--from", "@end"],
+        &["cat", id, "/etc/group"],
+        &["doctor"],
+        &["export", id, file],
+        &["import", file],
+        &["fork", id, "@job"],
+        &["prune", id],
+        &["gc"],
+        &["rm", &other],
+    ];
+    for command in commands {
+        let output = home.output(&[command, &["--json"][..]].concat());
+        let found = objects(&String::from_utf8_lossy(&output.stdout));
+        // At the end nobody lives.
+        assert!(!found.is_empty() || command == &["ps", id], "{command:?}: {}", errors(&output));
+        let code = output.status.code();
+        // diff finds a difference; fork is the job's own status.
+        assert!(
+            matches!((command[0], code), ("diff", Some(1)) | ("fork", Some(3)) | (_, Some(0))),
+            "{command:?} {code:?}"
+        );
+    }
+    let root = support::test_root();
+    let arguments = ["run", "--engine", "soft", "--memory", support::MEMORY, "--json", "--root"];
+    let output = home.command(&arguments).arg(root).args(["--", "echo", "x"]).output().unwrap();
+    let found = objects(&String::from_utf8_lossy(&output.stdout));
+    assert_eq!(found.last().unwrap()["end"], "exited:0");
+}
+
+#[test]
+fn bad_input_is_named_by_every_command() {
+    let home = Sandbox::new("bad");
+    let a = home.job(&[], &["echo", "a"]).id;
+    let run = home.home().join("runs").join(&a);
+    for command in ["replay", "events", "log", "ps", "threads", "prune", "rm", "export"] {
+        let error = home.fails(1, &[command, "ffff0000ffff"]);
+        assert!(error.contains("no run"), "{command}: {error}");
+    }
+    // The empty prefix fits them all.
+    assert!(home.fails(1, &["log", ""]).contains("not a run id"));
+    // Another run whose id differs in the last digit only.
+    let twin = format!("{}{}", &a[..15], if a.ends_with('0') { '1' } else { '0' });
+    std::fs::create_dir(run.with_file_name(&twin)).unwrap();
+    let error = home.fails(1, &["log", &a[..9]]);
+    assert!(error.contains(&a) && error.contains(&twin) && error.contains("more digits"), "{error}");
+    std::fs::remove_dir(run.with_file_name(&twin)).unwrap();
+    for command in [
+        &["cat", &a, "/x", "--at"][..],
+        &["shell", &a],
+        &["fork", &a],
+        &["replay", &a, "--from"],
+        &["ps", &a],
+    ] {
+        let error = home.fails(1, &[command, &["900000"]].concat());
+        assert!(error.contains("past the end"), "{command:?}: {error}");
+    }
+    for place in ["x", "1+", "-1", "@nowhere", "18446744073709551616"] {
+        let output = home.output(&["cat", &a, "/x", &format!("--at={place}")]);
+        assert!(errors(&output).contains("position"), "{place}: {}", errors(&output));
+    }
+    assert!(home.fails(1, &["cat", &a, "/x", "--at", "@crash"]).contains("nothing crashed"));
+    // Files of the run, each damaged in turn, and put back.
+    for name in ["spec", "outcome", "recording", "trace"] {
+        let path = run.join(name);
+        let good = std::fs::read(&path).unwrap();
+        for (bad, says) in
+            [(flipped(&good), "damaged"), (older(&good), "version"), (good[..good.len() / 2].to_vec(), "")]
+        {
+            std::fs::write(&path, &bad).unwrap();
+            let error = home.output(&["replay", &a]);
+            let text = format!("{}{}", errors(&error), String::from_utf8_lossy(&error.stdout));
+            assert!(!error.status.success() && text.contains(says), "{name}: {text}");
+            assert!(!text.contains("panicked"), "{name}: {text}");
+            home.ok(&["ls"]);
+        }
+        std::fs::write(&path, &good).unwrap();
+    }
+    assert!(home.ok(&["replay", &a]).contains("identical"));
+    // The home of another version, and a home that is none.
+    std::fs::write(home.home().join("version"), "0\n").unwrap();
+    assert!(home.fails(1, &["ls"]).contains("layout version 0"));
+    std::fs::write(home.home().join("version"), "1\n").unwrap();
+    let output = home.command(&["ls"]).env("REWIND_HOME", home.dir()).output().unwrap();
+    assert!(errors(&output).contains("not a Rewind home"), "{}", errors(&output));
+}
+
+fn flipped(good: &[u8]) -> Vec<u8> {
+    let mut bad = good.to_vec();
+    let at = bad.len() - 40;
+    bad[at] ^= 4;
+    bad
+}
+
+fn older(good: &[u8]) -> Vec<u8> {
+    let mut bad = good.to_vec();
+    bad[8] = 0;
+    bad
+}
+
+#[test]
+fn a_changed_image_is_said_and_a_missing_one_too() {
+    let home = Sandbox::new("changed");
+    let root = home.work().join("root");
+    for dir in ["bin", "etc"] {
+        std::fs::create_dir_all(root.join(dir)).unwrap();
+    }
+    std::fs::copy("/bin/busybox", root.join("bin/busybox")).unwrap();
+    std::fs::write(root.join("etc/x"), "one").unwrap();
+    let arguments = [
+        "run",
+        "--engine",
+        "soft",
+        "--memory",
+        support::MEMORY,
+        "--root",
+        "root",
+        "--",
+        "/bin/busybox",
+        "cat",
+        "/etc/x",
+    ];
+    let first = support::Job::of(&home.output(&arguments));
+    assert_eq!(first.out, "one", "{}", first.errors);
+    assert!(home.ok(&["replay", &first.id]).contains("identical"));
+    std::fs::write(root.join("etc/x"), "two").unwrap();
+    let error = home.fails(1, &["replay", &first.id]);
+    assert!(error.contains("not the image") && error.contains(&first.id), "{error}");
+    let second = support::Job::of(&home.output(&arguments));
+    assert!(second.out == "two" && second.id != first.id, "{}", second.errors);
+    std::fs::write(root.join("etc/x"), "one").unwrap();
+    assert!(home.ok(&["replay", &first.id]).contains("identical"), "by content, not by time");
+    std::fs::rename(&root, home.work().join("away")).unwrap();
+    let error = home.fails(1, &["replay", &first.id]);
+    assert!(error.contains("cannot open image"), "{error}");
+}
+
+#[test]
+fn completions_and_manual_pages_come_from_the_parser() {
+    let home = Sandbox::bare("pages");
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let text = home.ok(&["completions", shell]);
+        assert!(["shell", "cat", "spacing"].iter().all(|word| text.contains(word)), "{shell}");
+    }
+    home.ok(&["man", "pages"]);
+    let page = std::fs::read_to_string(home.work().join("pages/rewind-run.1")).unwrap();
+    assert!(page.contains("clock") && page.contains(".TH"), "{page}");
+}
