@@ -60,6 +60,14 @@ pub(crate) fn interrupted() -> Result<Arc<AtomicBool>> {
     Ok(flag)
 }
 
+/// Ctrl-C does not end this program: the gdb it serves gets it too and says what to do.
+pub(crate) fn interrupt_is_gdbs() -> Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    signal_hook::flag::register(signal_hook::consts::SIGINT, flag.clone())
+        .context("cannot watch for Ctrl-C")?;
+    Ok(flag)
+}
+
 /// An engine by name; `auto` is none.
 pub(crate) fn engine(name: Engine) -> Option<EngineKind> {
     match name {

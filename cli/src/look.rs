@@ -4,7 +4,7 @@ use std::{
     fs::File,
     io::Read as _,
     os::unix::ffi::OsStrExt as _,
-    path::Path,
+    path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
 
@@ -31,6 +31,8 @@ pub(crate) struct RunFiles {
     image: Arc<Mutex<Option<Lookup>>>,
     /// The root is this machine's own, of which the run logged only what it read.
     host: bool,
+    /// The folder of this machine it was, if it was one.
+    directory: Option<PathBuf>,
 }
 
 impl RunFiles {
@@ -40,13 +42,19 @@ impl RunFiles {
         let again = |spec: &run::spec::ImageSpec, source: &str| context::again(home, spec, source);
         let images = seek::open_images(home, run, timeline.spec(), &source, &again)?;
         let image = images.into_iter().next().and_then(|image| Lookup::new(image).ok());
-        Ok(RunFiles { image: Arc::new(Mutex::new(image)), host: root::is_host(&source) })
+        Ok(RunFiles::new(image, root::is_host(&source), &source))
     }
 
     /// Of a root that runs are about to have.
     pub(crate) fn of_root(root: &run::root::Root) -> RunFiles {
         let image = (root.open)().ok().and_then(|image| Lookup::new(image).ok());
-        RunFiles { image: Arc::new(Mutex::new(image)), host: root.logged }
+        RunFiles::new(image, root.logged, &root.source)
+    }
+
+    fn new(image: Option<Lookup>, host: bool, source: &str) -> RunFiles {
+        let directory = PathBuf::from(if host { "/" } else { source });
+        let directory = Some(directory).filter(|directory| directory.is_dir());
+        RunFiles { image: Arc::new(Mutex::new(image)), host, directory }
     }
 
     /// A file of the root, as the run had it; of this machine's own root what the run did not read is read now.
@@ -58,6 +66,16 @@ impl RunFiles {
             Err(LookupError::Read(_)) if self.host => host_file(path, MOST_BYTES),
             Err(_) => None,
         }
+    }
+
+    /// The folder of this machine the root was, if it was one.
+    pub(crate) fn directory(&self) -> Option<PathBuf> {
+        self.directory.clone()
+    }
+
+    /// A file of that folder as it is now.
+    pub(crate) fn beside(&self, path: &[u8]) -> Option<Vec<u8>> {
+        file_in(self.directory.as_deref()?, path, MOST_BYTES)
     }
 
     /// For symbols.
@@ -87,7 +105,12 @@ impl RunFiles {
 
 /// A regular file of this machine.
 fn host_file(path: &[u8], most: u64) -> Option<Vec<u8>> {
-    let top = open("/", OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    file_in(Path::new("/"), path, most)
+}
+
+/// A regular file below `top`, as a program with that root sees it.
+fn file_in(top: &Path, path: &[u8], most: u64) -> Option<Vec<u8>> {
+    let top = open(top, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let path = std::ffi::OsStr::from_bytes(path);
     let file = File::from(openat2(&top, path, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?);

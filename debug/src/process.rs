@@ -61,6 +61,13 @@ impl Thread {
         read_virtual(kernel.memory(), self.root.ok_or(ReadError::Unmapped(at))?, at, out)
     }
 
+    /// Where the kernel saved its user registers at entry (struct pt_regs).
+    pub fn saved_registers(&self, kernel: &Kernel<'_>) -> Read<Gva> {
+        let stack = kernel.field(self.task, Fact::TaskStack)?;
+        let size = kernel.fact(Fact::PtRegsSize)?;
+        Ok(Gva(stack.wrapping_add(kernel.fact(Fact::ThreadSize)?).wrapping_sub(size)))
+    }
+
     /// User registers: the CPU's own for the thread that is on it in user mode, else those saved at kernel entry.
     pub fn registers(&self, kernel: &Kernel<'_>, cpu: &CpuState) -> Read<UserRegisters> {
         let thread = kernel.address_of(self.task, Fact::TaskThread)?;
@@ -93,9 +100,7 @@ impl Thread {
         } else {
             (kernel.field(thread, Fact::ThreadFsBase)?, kernel.field(thread, Fact::ThreadGsBase)?)
         };
-        let stack = kernel.field(self.task, Fact::TaskStack)?;
-        let size = kernel.fact(Fact::PtRegsSize)?;
-        let at = stack.wrapping_add(kernel.fact(Fact::ThreadSize)?).wrapping_sub(size);
+        let at = self.saved_registers(kernel)?.0;
         // struct pt_regs, arch/x86/include/asm/ptrace.h.
         let mut words = [0u64; 21];
         let mut bytes = [0u8; 21 * 8];

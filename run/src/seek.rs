@@ -20,6 +20,9 @@ use crate::{
     verify::{OnRecord, Verifier},
 };
 
+mod going;
+pub use going::Checkpoint;
+
 /// How the images of a recorded run are had again: asked for each image whose data the run did not log.
 pub type FindImage<'a> = &'a dyn Fn(&ImageSpec, &str) -> std::io::Result<Root>;
 

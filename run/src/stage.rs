@@ -19,6 +19,9 @@ use crate::{
     store::{PAGE_SIZE, PageHash, PageStore},
 };
 
+mod checkpoint;
+pub use checkpoint::Checkpoint;
+
 /// Where [`Stage::run`] should stop, besides where everything stops.
 pub type Target = Until;
 
@@ -191,8 +194,7 @@ impl Stage {
                     source,
                 })?,
                 None => {
-                    let io = |source| vmm::memory::MemoryError::Map { bytes: PAGE_SIZE as u64, source };
-                    self.raw.read_exact_at(&mut content, page * PAGE_SIZE as u64).map_err(io)?;
+                    self.boot_page(page, &mut content)?;
                 }
             }
             let memory = self.machine.memory();
@@ -205,6 +207,12 @@ impl Stage {
         // The guest will not stop here again.
         self.decide_inside();
         Ok(())
+    }
+
+    /// A page of the boot keyframe.
+    fn boot_page(&self, page: u64, content: &mut [u8; PAGE_SIZE]) -> Result<(), StageError> {
+        let io = |source| vmm::memory::MemoryError::Map { bytes: PAGE_SIZE as u64, source };
+        Ok(self.raw.read_exact_at(content, page * PAGE_SIZE as u64).map_err(io)?)
     }
 
     /// Hands over the decisions that count at `step`.

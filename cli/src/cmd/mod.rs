@@ -15,6 +15,7 @@ mod events;
 mod export;
 mod fork;
 mod gc;
+mod gdb;
 mod import;
 mod log;
 mod ls;
@@ -53,6 +54,8 @@ pub(crate) enum Command {
     Ps(ps::Args),
     /// Show which thread ran when
     Threads(threads::Args),
+    /// Debug a recorded run with gdb, forward and back
+    Gdb(gdb::Args),
     /// Show the line each thread is on, with callers
     Where(where_::Args),
     /// Print a file as it was at a step
@@ -91,6 +94,7 @@ pub(crate) fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Log(args) => log::run(args),
         Command::Ps(args) => ps::run(args),
         Command::Threads(args) => threads::run(args),
+        Command::Gdb(args) => gdb::run(args),
         Command::Where(args) => where_::run(args),
         Command::Cat(args) => cat::run(args),
         Command::Shell(args) => shell::run(args),

@@ -80,10 +80,14 @@ impl Machine {
         if let Some(left) = self.watchdog_left() {
             budget.user_instructions = Some(position_left.map_or(left, |position| position.min(left)));
         }
-        let before = self.engine.counters();
+        let (before, step) = (self.engine.counters(), self.step());
         let exit = self.engine.run(&budget)?;
         let after = self.engine.counters();
         self.account(&budget, &before, &after);
+        if self.step() != step {
+            // It went through commits without a stop: what was counted belongs to an earlier step.
+            self.place = Place::Running;
+        }
         if let Err(fault) = self.ring.drain(&self.memory, sink) {
             return Ok(Some(Stop::Fault(fault)));
         }
@@ -114,7 +118,10 @@ impl Machine {
                 self.count_here(&after);
                 Ok(Some(Stop::Breakpoint(at)))
             }
-            Exit::Interrupted => Ok(Some(Stop::Interrupted)),
+            Exit::Interrupted => {
+                self.count_here(&after);
+                Ok(Some(Stop::Interrupted))
+            }
             Exit::TripleFault => Ok(Some(Stop::Fault(GuestFault::TripleFault))),
             Exit::Halt => Ok(Some(Stop::Fault(GuestFault::Halt))),
             Exit::Mmio { address, write, .. } => {
