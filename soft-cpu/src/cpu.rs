@@ -124,6 +124,21 @@ impl Counts {
     }
 }
 
+/// An instruction outside the CPU model that a guest executed: it raised #UD or, where its name says so, was
+/// answered with a constant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutsideModel {
+    /// How often.
+    pub count: u64,
+    /// Linear address of the first.
+    pub first_rip: u64,
+    /// The first was at CPL 3.
+    pub user: bool,
+}
+
+/// Names kept of instructions outside the model.
+const MOST_NAMES: usize = 1000;
+
 /// An IN that waits for its value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PendingIn {
@@ -206,7 +221,7 @@ pub struct Cpu {
     pub(crate) physical_mask: u64,
     pub(crate) gigabyte_pages: bool,
     /// Instructions outside the model, by name.
-    pub(crate) outside_model: BTreeMap<String, u64>,
+    pub(crate) outside_model: BTreeMap<String, OutsideModel>,
     pub(crate) interrupt: Arc<AtomicBool>,
 }
 
@@ -373,7 +388,7 @@ impl Cpu {
 
     /// Instructions outside the CPU model that were executed (and raised #UD, or were answered with a
     /// constant), by name, with how often.
-    pub fn outside_model(&self) -> &BTreeMap<String, u64> {
+    pub fn outside_model(&self) -> &BTreeMap<String, OutsideModel> {
         &self.outside_model
     }
 
@@ -442,8 +457,12 @@ impl Cpu {
     /// Counts an instruction outside the model.
     #[cold]
     pub(crate) fn report(&mut self, what: String) {
-        // A guest could make up unlimited names from addresses, but names come from a fixed table.
-        *self.outside_model.entry(what).or_insert(0) += 1;
+        // A guest could make up a name for each of 2^32 MSRs.
+        if self.outside_model.len() >= MOST_NAMES && !self.outside_model.contains_key(&what) {
+            return;
+        }
+        let (first_rip, user) = (self.rip, self.user);
+        self.outside_model.entry(what).or_insert(OutsideModel { count: 0, first_rip, user }).count += 1;
     }
 
     /// Drops every translation.

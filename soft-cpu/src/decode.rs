@@ -238,10 +238,11 @@ fn memory(iced: &Instruction, insn: &mut Insn) {
         Register::GS => GS,
         _ => ZERO,
     };
-    // An SS prefix changes nothing in 64-bit mode: only the base register makes it a stack access.
-    insn.stack = iced.memory_segment() == Register::SS
-        && (iced.segment_prefix() != Register::SS
-            || matches!(iced.memory_base(), Register::RSP | Register::RBP | Register::ESP | Register::EBP));
+    // 64-bit mode ignores ES, CS, SS and DS prefixes (SDM vol. 1 3.3.7.1): only the base register makes it a stack
+    // access.
+    insn.stack = iced.op_kind(n) == OpKind::Memory
+        && !matches!(iced.segment_prefix(), Register::FS | Register::GS)
+        && matches!(iced.memory_base(), Register::RSP | Register::RBP | Register::ESP | Register::EBP);
     insn.addr32 = match iced.op_kind(n) {
         OpKind::Memory => {
             let is32 = |r: Register| r.is_gpr32() || r == Register::EIP;

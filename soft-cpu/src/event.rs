@@ -29,6 +29,7 @@ impl Cpu {
         self.entered = std::ptr::null();
         let accesses = self.hooks.accesses.len();
         self.alone = true;
+        self.hooks.begin();
         let exit = self.deliver_alone(vector, code, source);
         self.alone = false;
         self.finish_stream(accesses, true);

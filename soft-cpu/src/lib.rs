@@ -24,7 +24,7 @@ pub mod state;
 mod tlb;
 mod watch;
 
-pub use cpu::{Counts, Cpu, CpuidLeaf, Exit, Limits};
+pub use cpu::{Counts, Cpu, CpuidLeaf, Exit, Limits, OutsideModel};
 pub use jit::Compile;
 pub use memory::Region;
 pub use watch::{Accessed, Kind, Stream, Watch, WatchHit, WatchRange};

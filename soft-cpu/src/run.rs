@@ -231,6 +231,7 @@ impl Cpu {
         self.count = BUDGET_BIAS + 1;
         self.gpr[BASE as usize] = rip;
         self.alone = true;
+        self.hooks.begin();
         // SAFETY: `block_at` returns a live block.
         self.go(unsafe { &*block }.entry());
         self.alone = false;
@@ -245,7 +246,7 @@ impl Cpu {
         let done = self.abort.is_none();
         self.finish_stream(accesses, done);
         if !done {
-            self.hooks.hits.truncate(hits);
+            self.hooks.drop_hits(hits);
             self.sys.interrupt_shadow |= shadow;
             self.stack_loaded |= held_back;
             return self.handle_abort();

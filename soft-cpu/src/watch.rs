@@ -114,7 +114,13 @@ pub(crate) struct Hooks {
     /// Stream entries whose bytes after the instruction are still to be read.
     open: Vec<(usize, Span)>,
     pub(crate) hits: Vec<WatchHit>,
+    /// How many of `hits` and `accesses` are by elements of a repeated instruction that are done: they stay when a
+    /// later element faults.
+    committed: (usize, usize),
 }
+
+/// Hits by one repeated instruction after which they are handed over before it goes on.
+const MANY_HITS: usize = 1024;
 
 fn overlaps(a: u64, a_len: u64, b: u64, b_len: u64) -> bool {
     a.wrapping_sub(b) < b_len || b.wrapping_sub(a) < a_len
@@ -128,6 +134,27 @@ impl Hooks {
     pub(crate) fn set_breakpoints(&mut self, at: &[u64]) {
         self.breakpoints = at.to_vec();
         self.breakpoints.sort_unstable();
+    }
+
+    /// An element of a repeated instruction is done.
+    #[inline]
+    pub(crate) fn commit(&mut self) {
+        self.committed = (self.hits.len(), self.accesses.len());
+    }
+
+    /// Enough hits that a repeated instruction should stop between two elements.
+    pub(crate) fn full(&self) -> bool {
+        self.hits.len() >= MANY_HITS
+    }
+
+    /// Forgets the hits of an instruction that did not complete; there were `first` before it.
+    pub(crate) fn drop_hits(&mut self, first: usize) {
+        self.hits.truncate(first.max(self.committed.0));
+    }
+
+    /// An instruction begins.
+    pub(crate) fn begin(&mut self) {
+        self.committed = (0, 0);
     }
 
     /// Some data access may be of interest.
@@ -302,7 +329,7 @@ impl Cpu {
             }
         }
         if !done {
-            self.hooks.accesses.truncate(first);
+            self.hooks.accesses.truncate(first.max(self.hooks.committed.1));
         }
     }
 

@@ -139,6 +139,28 @@ pub struct StreamAccess {
     pub write: bool,
 }
 
+/// An instruction outside the CPU model that the guest executed. It raised #UD (an MSR access: #GP), as on that CPU,
+/// unless its name says that it was answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OutsideModel {
+    /// Name, as in the manuals.
+    pub name: String,
+    /// How often since the engine was made.
+    pub count: u64,
+    /// Address of the first.
+    pub first: Gva,
+    /// The first was in user mode.
+    pub user: bool,
+}
+
+impl std::fmt::Display for OutsideModel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let times = if self.count == 1 { "once".to_owned() } else { format!("{} times", self.count) };
+        let place = if self.user { "" } else { ", in the kernel" };
+        write!(f, "{} {times}, first at {:#x}{place}", self.name, self.first.0)
+    }
+}
+
 /// Why [`Engine::run`] returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -278,4 +300,8 @@ pub trait Engine: Send {
     fn interrupter(&self) -> Box<dyn Fn() + Send + Sync>;
     /// Counters.
     fn counters(&self) -> Counters;
+    /// What ran outside the CPU model, in order of name. An engine that cannot see it says nothing.
+    fn outside_model(&self) -> Vec<OutsideModel> {
+        Vec::new()
+    }
 }

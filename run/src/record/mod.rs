@@ -252,6 +252,9 @@ impl Recorder<'_> {
             crate::envelope::write(ORIGIN, &dir.join("origin"), &origins)?;
         }
         self.keep_used(dir)?;
+        for outside in stage.machine().engine().outside_model() {
+            (options.notice)(&format!("outside the CPU model ({}): {outside}", self.inputs.spec.cpu_model));
+        }
         let position = stage.machine().step().0;
         let outcome = Outcome {
             end: stopped,

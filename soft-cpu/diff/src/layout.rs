@@ -76,6 +76,13 @@ pub const SOFT_EXIT: u64 = 0x7200_0000;
 /// The native executor's own page for register images, not seen by the software CPU. No case refers to it.
 pub const CONTROL: u64 = 0x7100_0000;
 
+/// Does an access of up to `len` bytes on either side of `address` meet the harness's own pages?
+pub fn harness(address: u64, len: u64) -> bool {
+    [SLOTS, CONTROL, SOFT_EXIT]
+        .iter()
+        .any(|&page| address.wrapping_add(len) >= page && address < page + PAGE + len)
+}
+
 /// The bytes that leave a case by exit `k`: `jmp qword [SLOTS + 8 * k]`, which changes no register or flag.
 pub fn exit_stub(k: usize) -> [u8; 7] {
     assert!(k < EXITS);

@@ -71,8 +71,15 @@ fn run(arguments: &Arguments) -> std::io::Result<bool> {
             singles.make()
         }
     };
-    let mut told = 0;
+    let (mut told, mut known) = (0, 0);
     let summary = compare_many(&mut native, &mut soft, arguments.cases, make, |summary| {
+        // Those known at once, so that a long run need not end to be looked at.
+        if summary.mismatches.len() > known {
+            known = summary.mismatches.len();
+            for (name, mismatch) in &summary.mismatches {
+                eprintln!("mismatch in {name}: {}", mismatch.line);
+            }
+        }
         if summary.cases / 1_000_000 > told {
             told = summary.cases / 1_000_000;
             eprintln!("{} cases, {} mismatching", summary.cases, summary.mismatching());

@@ -2,7 +2,7 @@
 
 use crate::{
     cpu::{Cpu, Exit, PendingIn},
-    fault::gp,
+    fault::{Abort, gp},
     flags,
     insn::{Insn, Opd, R, Rep},
 };
@@ -72,6 +72,11 @@ fn leave(cpu: &mut Cpu, exit: Exit) {
     cpu.attention = true;
 }
 
+/// A repeated instruction stops in between, which only the single step can.
+fn alone_if_repeated(cpu: &Cpu, insn: &Insn) -> R {
+    if insn.rep != Rep::No && !cpu.alone { Err(Abort::Alone) } else { Ok(()) }
+}
+
 /// A repeated instruction that stops in between: RIP stays on it and it is not counted yet.
 fn again(cpu: &mut Cpu) {
     cpu.next_rip = cpu.rip;
@@ -79,6 +84,7 @@ fn again(cpu: &mut Cpu) {
 }
 
 pub(crate) fn outs(cpu: &mut Cpu, insn: &Insn) -> R {
+    alone_if_repeated(cpu, insn)?;
     let (port, size) = (cpu.gpr[2] as u16, insn.size);
     cpu.may_use_port(port, size)?;
     let mut left = cpu.repetitions(insn);
@@ -107,6 +113,7 @@ pub(crate) fn outs(cpu: &mut Cpu, insn: &Insn) -> R {
 }
 
 pub(crate) fn ins(cpu: &mut Cpu, insn: &Insn) -> R {
+    alone_if_repeated(cpu, insn)?;
     let (port, size) = (cpu.gpr[2] as u16, insn.size);
     cpu.may_use_port(port, size)?;
     let left = cpu.repetitions(insn);

@@ -38,7 +38,7 @@ pub(crate) fn raise_gp(_: &mut Cpu, _: &Insn) -> R {
 
 /// #UD with a count: an instruction the CPU model has not.
 pub(crate) fn outside_model(cpu: &mut Cpu, insn: &Insn) -> R {
-    cpu.report(format!("{:?}", insn.code));
+    cpu.report(format!("{:?}", insn.code.mnemonic()).to_uppercase());
     Err(ud())
 }
 

@@ -2,8 +2,9 @@
 //! the element that faulted.
 
 use crate::{
-    cpu::Cpu,
+    cpu::{Cpu, Exit},
     exec::mask,
+    fault::Abort,
     flags::{self, kind},
     insn::{Insn, Opd, R, Rep},
     watch::Kind,
@@ -42,14 +43,25 @@ impl Cpu {
         if insn.rep == Rep::No { 1 } else { self.pointer(insn, RCX) }
     }
 
-    /// After one element of a repeated instruction: with TF set it traps here, with RIP still on it.
-    fn trap_between(&mut self, insn: &Insn) -> bool {
-        if self.rflags & flags::TF != 0 && insn.rep != Rep::No && self.pointer(insn, RCX) != 0 {
+    /// After some elements of a repeated instruction: does it stop here, with RIP still on it? With TF set or a data
+    /// breakpoint hit it traps (SDM vol. 3B 17.3.1.1); many hits or recorded accesses are handed over first; and
+    /// the outside may ask for the CPU at any time.
+    fn stops_between(&mut self, insn: &Insn) -> R<bool> {
+        // What is done stays done, whatever happens to the elements to come.
+        self.hooks.commit();
+        if self.pointer(insn, RCX) == 0 {
+            return Ok(false);
+        }
+        if self.alone && (self.rflags & flags::TF != 0 || self.debug_cause != 0 || self.hooks.full()) {
             self.next_rip = self.rip;
             self.partial = true;
-            return true;
+            return Ok(true);
         }
-        false
+        if self.take_interrupt() {
+            self.pending = Some(Exit::Interrupted);
+            return Err(Abort::Stop);
+        }
+        Ok(false)
     }
 
     /// May somebody look at accesses to this page?
@@ -84,7 +96,7 @@ fn repeat(cpu: &mut Cpu, insn: &Insn, mut some: impl FnMut(&mut Cpu, &Insn, u64)
         }
         let done = some(cpu, insn, left)?;
         cpu.count_down(insn, done);
-        if cpu.trap_between(insn) {
+        if cpu.stops_between(insn)? {
             return Ok(());
         }
     }
@@ -167,7 +179,7 @@ fn compare(cpu: &mut Cpu, insn: &Insn, mut operands: impl FnMut(&mut Cpu, &Insn)
         // A fault leaves RCX, the pointers and the flags of the elements before.
         let equal = step(cpu)?;
         cpu.count_down(insn, 1);
-        if equal != (insn.rep == Rep::E) || cpu.trap_between(insn) {
+        if equal != (insn.rep == Rep::E) || cpu.stops_between(insn)? {
             break;
         }
     }

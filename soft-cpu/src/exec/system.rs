@@ -377,7 +377,7 @@ pub(crate) fn rdtsc(cpu: &mut Cpu, insn: &Insn) -> R {
     if cpu.sys.cr4 & 4 != 0 && cpu.user {
         return Err(gp(0));
     }
-    cpu.report(format!("{:?} answered with 0", insn.code.mnemonic()));
+    cpu.report(format!("{:?}", insn.code.mnemonic()).to_uppercase() + " (answered with 0)");
     cpu.gpr[0] = 0;
     cpu.gpr[2] = 0;
     if insn.code.mnemonic() == iced_x86::Mnemonic::Rdtscp {
@@ -387,7 +387,7 @@ pub(crate) fn rdtsc(cpu: &mut Cpu, insn: &Insn) -> R {
 }
 
 pub(crate) fn rdpid(cpu: &mut Cpu, insn: &Insn) -> R {
-    cpu.report("Rdpid".to_owned());
+    cpu.report("RDPID (answered)".to_owned());
     cpu.set_register(insn.a, 8, cpu.sys.tsc_aux & 0xffff_ffff);
     Ok(())
 }
@@ -420,7 +420,7 @@ pub(crate) fn rdmsr(cpu: &mut Cpu, _: &Insn) -> R {
         0xc000_0102 => s.kernel_gs_base,
         0xc000_0103 => s.tsc_aux,
         msr => {
-            cpu.report(format!("Rdmsr {msr:#x}"));
+            cpu.report(format!("RDMSR {msr:#x}"));
             return Err(gp(0));
         }
     };
@@ -474,7 +474,7 @@ pub(crate) fn wrmsr(cpu: &mut Cpu, _: &Insn) -> R {
             cpu.sys.tsc_aux = value;
         }
         msr => {
-            cpu.report(format!("Wrmsr {msr:#x}"));
+            cpu.report(format!("WRMSR {msr:#x}"));
             return Err(gp(0));
         }
     }

@@ -114,7 +114,12 @@ pub struct Kit {
 impl Kit {
     /// Boots up to init's request for its job.
     pub fn boot() -> Kit {
-        let mut machine = Machine::boot(&config()).unwrap();
+        Kit::boot_with(&config())
+    }
+
+    /// As [`Kit::boot`], of a machine of one's own making.
+    pub fn boot_with(config: &MachineConfig) -> Kit {
+        let mut machine = Machine::boot(config).unwrap();
         let mut boot = Gatherer::default();
         let stop = machine.run(&Until::END, &mut boot).unwrap();
         assert_eq!(
@@ -128,6 +133,11 @@ impl Kit {
         machine.take_dirty(&mut dirty).unwrap();
         dirty.clear();
         Kit { base, machine, dirty }
+    }
+
+    /// The machine, wherever it is.
+    pub fn machine(&mut self) -> &mut Machine {
+        &mut self.machine
     }
 
     /// The boot keyframe.

@@ -118,6 +118,7 @@ pub struct Machine {
     watches: Vec<Watch>,
     trace_level: u32,
     watchdog: Option<watchdog::Watchdog>,
+    piece: Option<Instructions>,
     /// Guest-physical address of the state page, once published.
     state_page: Option<Gpa>,
     place: Place,
@@ -180,6 +181,7 @@ impl Machine {
             watches: Vec::new(),
             trace_level: 0,
             watchdog: None,
+            piece: None,
             state_page: None,
             place: Place::Running,
             waiting_for_job: false,
@@ -210,6 +212,12 @@ impl Machine {
         self.engine.watch(watches)?;
         self.watches = watches.to_vec();
         Ok(())
+    }
+
+    /// The engine runs in pieces of at most this many instructions, user and kernel. Changes nothing of the run:
+    /// for tests that show it. Only on engines that count all instructions cheaply.
+    pub fn set_piece(&mut self, piece: Option<Instructions>) {
+        self.piece = piece;
     }
 
     /// Guest memory.

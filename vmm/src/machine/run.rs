@@ -80,6 +80,9 @@ impl Machine {
         if let Some(left) = self.watchdog_left() {
             budget.user_instructions = Some(position_left.map_or(left, |position| position.min(left)));
         }
+        if let Some(piece) = self.piece.filter(|_| self.engine.capabilities().cheap_instruction_budget) {
+            budget.instructions = Some(budget.instructions.map_or(piece, |limit| limit.min(piece)));
+        }
         let (before, step) = (self.engine.counters(), self.step());
         let exit = self.engine.run(&budget)?;
         let after = self.engine.counters();

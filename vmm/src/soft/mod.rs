@@ -9,7 +9,7 @@ use crate::{
     cpu_model::CpuModel,
     engine::{
         Access, Budget, Capabilities, Counters, CpuState, Engine, EngineError, EngineKind, Exit,
-        StreamAccess, Watch, WatchHit, WatchRange,
+        OutsideModel, StreamAccess, Watch, WatchHit, WatchRange,
     },
     memory::{GuestMemory, PageSet},
 };
@@ -52,11 +52,6 @@ impl SoftEngine {
             _ => {}
         }
         SoftEngine { cpu, exits: 0, refused: None, _memory: Arc::clone(memory) }
-    }
-
-    /// Instructions outside the CPU model that ran so far, by name, with how often.
-    pub fn outside_model(&self) -> &std::collections::BTreeMap<String, u64> {
-        self.cpu.outside_model()
     }
 }
 
@@ -214,5 +209,15 @@ impl Engine for SoftEngine {
             user_branches: Branches(counts.user_branches),
             since_user: Some(Instructions(counts.since_user())),
         }
+    }
+
+    fn outside_model(&self) -> Vec<OutsideModel> {
+        let each = |(name, seen): (&String, &soft_cpu::OutsideModel)| OutsideModel {
+            name: name.clone(),
+            count: seen.count,
+            first: Gva(seen.first_rip),
+            user: seen.user,
+        };
+        self.cpu.outside_model().iter().map(each).collect()
     }
 }

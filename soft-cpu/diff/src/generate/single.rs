@@ -18,7 +18,7 @@ use super::{
 use crate::{
     case::{Case, Patch, Registers},
     compare::Ignore,
-    layout::{CODE, DATA, HIGH, STACK, exit_stub, image_offset},
+    layout::{CODE, DATA, HIGH, PAGE, STACK, exit_stub, harness, image_offset},
     values,
 };
 
@@ -95,6 +95,7 @@ impl Singles {
         case.registers.rip = ip;
         self.operands(&insn, &mut case, &exits);
         if misread(&insn, &bytes)
+            || self.meets_harness(&insn, &case.registers)
             || (insn.mnemonic() == M::Int3 && bytes.len() > 1)
             || (!self.intel && differs(&insn, &bytes, &case))
         {
@@ -122,6 +123,18 @@ impl Singles {
 
     fn codes_has(&self, code: Code) -> bool {
         encodings::is_in_model(code) && encodings::excluded(code).is_none()
+    }
+
+    /// A mutated displacement or a random register may lead to the native executor's own pages, which the
+    /// software CPU does not have (1 case in a million).
+    fn meets_harness(&mut self, insn: &Instruction, registers: &Registers) -> bool {
+        let offset = bit_string_offset(insn, registers);
+        let info = self.info.info(insn);
+        info.used_memory()
+            .iter()
+            .filter_map(|memory| linear(memory, registers))
+            // An image of the x87 and SSE state is 512 bytes; REP goes on for some.
+            .any(|at| harness(at.wrapping_add(offset), PAGE))
     }
 
     /// Chooses registers and memory so that the instruction does something.
@@ -197,6 +210,20 @@ pub(super) fn value(register: R, registers: &Registers) -> Option<u64> {
             }
         }
     })
+}
+
+/// What the bit offset in a register adds to the address of BT, BTS, BTR and BTC (SDM vol. 2, BT: figure 3-2).
+pub(super) fn bit_string_offset(insn: &Instruction, registers: &Registers) -> u64 {
+    let is_bit = matches!(insn.mnemonic(), M::Bt | M::Bts | M::Btr | M::Btc);
+    if !is_bit || insn.op0_kind() != OpKind::Memory || insn.op1_kind() != OpKind::Register {
+        return 0;
+    }
+    let raw = value(insn.op1_register(), registers).unwrap_or(0);
+    match insn.op1_register().size() {
+        2 => (i64::from(raw as i16 >> 4) as u64).wrapping_mul(2),
+        4 => (i64::from(raw as i32 >> 5) as u64).wrapping_mul(4),
+        _ => ((raw as i64 >> 6) as u64).wrapping_mul(8),
+    }
 }
 
 /// Linear address of a used memory operand (its first element).

@@ -3,7 +3,7 @@
 
 use iced_x86::{Code, FlowControl, Instruction, Mnemonic as M, OpKind, Register as R};
 
-use super::single::value;
+use super::single::{bit_string_offset, value};
 use crate::{
     case::Case,
     generate::undefined::{flag, undefined_destination},
@@ -17,10 +17,17 @@ fn writable(address: u64, len: u64) -> bool {
         .any(|span| address >= span.base && address.checked_add(len).is_some_and(|end| end <= span.end()))
 }
 
+fn canonical(address: u64) -> bool {
+    (address as i64) << 16 >> 16 == address as i64
+}
+
 /// Would this case come out differently on a processor that is not Intel's, both being right?
 pub(super) fn differs(insn: &Instruction, bytes: &[u8], case: &Case) -> bool {
     let registers = &case.registers;
-    let operand = |i: u32| insn.virtual_address(i, 0, |r, _, _| value(r, registers));
+    let operand = |i: u32| {
+        let at = insn.virtual_address(i, 0, |r, _, _| value(r, registers))?;
+        Some(at.wrapping_add(bit_string_offset(insn, registers)))
+    };
     let has_memory = (0..insn.op_count()).any(|i| insn.op_kind(i) == OpKind::Memory);
     let memory = if has_memory {
         (0..insn.op_count()).find(|&i| insn.op_kind(i) == OpKind::Memory).and_then(operand)
@@ -31,11 +38,19 @@ pub(super) fn differs(insn: &Instruction, bytes: &[u8], case: &Case) -> bool {
     if matches!(insn.segment_prefix(), R::FS | R::GS) {
         let base = value(insn.segment_prefix(), registers).unwrap_or(0);
         let offset = |i| operand(i).map(|at| at.wrapping_sub(base));
-        if (0..insn.op_count()).filter_map(offset).any(|offset| (offset as i64) << 16 >> 16 != offset as i64)
-        {
+        if (0..insn.op_count()).filter_map(offset).any(|offset| !canonical(offset)) {
             return true;
         }
     }
+    // Ten bytes as eight and then two, of which only the two are not canonical: AMD looks at the eight first and says
+    // #PF for what is not mapped there. Intel's manual names no order.
+    if has_memory
+        && insn.memory_size().size() == 10
+        && memory.is_some_and(|at| canonical(at.wrapping_add(7)) && !canonical(at.wrapping_add(9)))
+    {
+        return true;
+    }
+    let checked = registers.rflags & flag::AC != 0;
     let opcode_map = bytes.iter().position(|&b| b == 0x0f).unwrap_or(bytes.len());
     match insn.mnemonic() {
         // The register form of 0F 0D is a NOP on Intel, #UD on AMD.
@@ -69,20 +84,22 @@ pub(super) fn differs(insn: &Instruction, bytes: &[u8], case: &Case) -> bool {
         | M::Fnsave
         | M::Frstor
         | M::Fldenv
-        | M::Fnstenv => {
-            registers.rflags & flag::AC != 0
-                || memory.is_none_or(|at| !writable(at, insn.memory_size().size() as u64))
-        }
+        | M::Fnstenv => checked || memory.is_none_or(|at| !writable(at, insn.memory_size().size() as u64)),
         // An all-zero mask may or may not fault (SDM: implementation-specific).
-        M::Maskmovq | M::Maskmovdqu if registers.rflags & flag::AC != 0 => true,
+        M::Maskmovq | M::Maskmovdqu if checked => true,
         M::Maskmovq | M::Maskmovdqu => operand(0).is_none_or(|at| !writable(at, 16)),
         // Whether the memory form counts as an MMX instruction for a pending x87 exception.
         M::Cvtpi2ps | M::Cvtpi2pd => has_memory && registers.fx.fsw() & 0x80 != 0,
         // Whether the target is looked at before or after the return address is pushed.
-        M::Call if insn.op0_kind() != OpKind::NearBranch64 => !writable(registers.gpr[4].wrapping_sub(8), 8),
-        // Which of the two operands is read first, on the way too: one must be far from every edge.
+        M::Call if insn.op0_kind() != OpKind::NearBranch64 => {
+            !writable(registers.gpr[4].wrapping_sub(8), 8) || checked && registers.gpr[4] & 7 != 0
+        }
+        // Which of the two operands is read first, on the way too: one must be far from every edge, and none misaligned
+        // where that is checked.
         M::Cmpsb | M::Cmpsw | M::Cmpsd | M::Cmpsq => {
-            (0..2).all(|i| operand(i).is_none_or(|at| !writable(at.saturating_sub(0x80), 0x100)))
+            let size = insn.memory_size().size() as u64;
+            checked && (0..2).any(|i| operand(i).is_none_or(|at| at & (size - 1) != 0))
+                || (0..2).all(|i| operand(i).is_none_or(|at| !writable(at.saturating_sub(0x80), 0x100)))
         }
         _ => false,
     }
