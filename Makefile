@@ -22,7 +22,7 @@ test-kvm: setup build
 
 ## diff-full: the software CPU against this host's CPU, ten million generated cases (some ten minutes)
 diff-full:
-	cargo run --release -q -p soft-cpu-diff -- --cases 10000000 --seed 1 \
+	cargo run --release -q -p soft-cpu-diff -- --cases 10000000 --seed 1 --jobs 2 \
 		--covered build/diff-covered.txt --report build/diff-mismatches.md
 
 ## bench-engine: the software CPU's speed beside QEMU's emulator, same kernel and workloads (some minutes)

@@ -51,6 +51,28 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Takes in what another generator's cases came to.
+    pub fn merge(&mut self, other: Summary) {
+        self.cases += other.cases;
+        self.completed += other.completed;
+        self.sequences += other.sequences;
+        for (form, coverage) in other.coverage {
+            let entry = self.coverage.entry(form).or_default();
+            entry.completed += coverage.completed;
+            entry.faulted += coverage.faulted;
+        }
+        for (name, mismatch) in other.mismatches {
+            match self.mismatches.entry(name) {
+                std::collections::btree_map::Entry::Vacant(entry) => {
+                    entry.insert(mismatch);
+                }
+                std::collections::btree_map::Entry::Occupied(mut entry) => {
+                    entry.get_mut().count += mismatch.count
+                }
+            }
+        }
+    }
+
     /// All mismatching cases.
     pub fn mismatching(&self) -> u64 {
         self.mismatches.values().map(|m| m.count).sum()

@@ -19,6 +19,9 @@ struct Arguments {
     /// Seed of the cases.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Threads, each with cases of its own.
+    #[arg(long, default_value_t = 1)]
+    jobs: u64,
     /// Only encodings whose name (as in `Add_rm32_r32`) contains this; no sequences.
     #[arg(long)]
     only: Option<String>,
@@ -54,37 +57,24 @@ fn run(arguments: &Arguments) -> std::io::Result<bool> {
         }
         return Ok(true);
     }
-    let mut native = Native::new()?;
-    let mut soft = Tiers::new();
-    let mut singles = Singles::new(arguments.seed, arguments.only.as_deref());
-    if singles.codes().is_empty() {
+    let total = Singles::new(arguments.seed, arguments.only.as_deref()).codes().len();
+    if total == 0 {
         return Err(std::io::Error::other("no encoding has that in its name; see --not-compared"));
     }
-    let mut sequences = Sequences::new(arguments.seed ^ 0x5eed);
-    let mut number = 0u64;
-    let total = singles.codes().len();
-    let make = || {
-        number += 1;
-        if arguments.only.is_none() && (arguments.sequences || number.is_multiple_of(4)) {
-            sequences.make()
-        } else {
-            singles.make()
-        }
-    };
-    let (mut told, mut known) = (0, 0);
-    let summary = compare_many(&mut native, &mut soft, arguments.cases, make, |summary| {
-        // Those known at once, so that a long run need not end to be looked at.
-        if summary.mismatches.len() > known {
-            known = summary.mismatches.len();
-            for (name, mismatch) in &summary.mismatches {
-                eprintln!("mismatch in {name}: {}", mismatch.line);
-            }
-        }
-        if summary.cases / 1_000_000 > told {
-            told = summary.cases / 1_000_000;
-            eprintln!("{} cases, {} mismatching", summary.cases, summary.mismatching());
-        }
-    })?;
+    let jobs = arguments.jobs.max(1);
+    let share = |job: u64| arguments.cases / jobs + u64::from(job < arguments.cases % jobs);
+    let results: Vec<std::io::Result<Summary>> = std::thread::scope(|scope| {
+        let workers: Vec<_> =
+            (0..jobs).map(|job| scope.spawn(move || work(arguments, job, share(job)))).collect();
+        workers
+            .into_iter()
+            .map(|worker| worker.join().unwrap_or_else(|_| Err(std::io::Error::other("a worker panicked"))))
+            .collect()
+    });
+    let mut summary = Summary::default();
+    for result in results {
+        summary.merge(result?);
+    }
     for path in [&arguments.report, &arguments.covered].into_iter().flatten() {
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent)?;
@@ -98,6 +88,38 @@ fn run(arguments: &Arguments) -> std::io::Result<bool> {
     }
     tell(&summary, arguments, total);
     Ok(summary.mismatches.is_empty())
+}
+
+/// Runs the cases of one job: its generators have seeds of their own.
+fn work(arguments: &Arguments, job: u64, cases: u64) -> std::io::Result<Summary> {
+    let seed = arguments.seed.wrapping_add(job.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut native = Native::new()?;
+    let mut soft = Tiers::new();
+    let mut singles = Singles::new(seed, arguments.only.as_deref());
+    let mut sequences = Sequences::new(seed ^ 0x5eed);
+    let mut number = 0u64;
+    let make = || {
+        number += 1;
+        if arguments.only.is_none() && (arguments.sequences || number.is_multiple_of(4)) {
+            sequences.make()
+        } else {
+            singles.make()
+        }
+    };
+    let (mut told, mut known) = (0, 0);
+    compare_many(&mut native, &mut soft, cases, make, |summary| {
+        // At once, so that a long run need not end to be looked at.
+        if summary.mismatches.len() > known {
+            known = summary.mismatches.len();
+            for (name, mismatch) in &summary.mismatches {
+                eprintln!("mismatch in {name}: {}", mismatch.line);
+            }
+        }
+        if summary.cases / 1_000_000 > told {
+            told = summary.cases / 1_000_000;
+            eprintln!("job {job}: {} cases, {} mismatching", summary.cases, summary.mismatching());
+        }
+    })
 }
 
 fn tell(summary: &Summary, arguments: &Arguments, total: usize) {
