@@ -100,7 +100,7 @@ global_asm!(
     "mov eax, [rsp + 16]",
     "cmp eax, 0x30", "mov edi, 0", "je 8f",
     "cmp eax, 0x32", "je 5f",
-    "cmp eax, 1", "je 5f",
+    "cmp eax, 1", "je 7f",
     "cmp eax, 3", "je 5f",
     "cmp eax, 0x33", "je 6f",
     "cmp eax, 14", "jne 4f",
@@ -116,6 +116,8 @@ global_asm!(
     // Go on at R15, at CPL 0.
     "6:", "mov [rsp + 32], r15", "mov qword ptr [rsp + 40], 0x10", "mov qword ptr [rsp + 64], 0x18",
     "jmp 5b",
+    // A breakpoint on an instruction is a fault: with RF it runs.
+    "7:", "or dword ptr [rsp + 48], 0x10000", "jmp 5b",
     "8:", "mov eax, edi",
     "9:", "mov dx, 0x5e", "out dx, al", "hlt",
     "micro_handlers_end:",
@@ -307,7 +309,7 @@ programs! {
     wide: cpl 3, entries &[], debug false, [
         "fninit",
         "fxsave64 [0x800f00]", "fxrstor64 [0x800f00]",
-        "fxrstor64 [0x802f00]",
+        "lea r15, [rip + 2f]", "fxrstor64 [0x802f00]", "2:", // its MXCSR has reserved bits: #GP in the end
         "lea r15, [rip + 2f]", "fxsave64 [0x804f08]", "2:",
         "fnsave [0x806fc0]", "frstor [0x806fc0]",
         "fnstenv [0x808ff0]", "fldenv [0x808ff0]",
@@ -416,7 +418,7 @@ programs! {
         "pushfq", "or dword ptr [rsp], 0x40000", "popfq",
         "lea r15, [rip + 2f]", "mov eax, [0x800001]", "2:",
         "lea r15, [rip + 2f]", "movsd xmm0, [0x800004]", "2:",
-        "movdqu xmm0, [0x800008]",
+        "movdqu xmm0, [0x800010]",
         "mov ax, [0x800002]",
         "pushfq", "and dword ptr [rsp], ~0x40000", "popfq",
         "int 0x32",
