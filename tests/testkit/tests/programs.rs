@@ -278,3 +278,52 @@ fn a_truncated_image_is_said() {
     }
     std::fs::remove_file(&path).unwrap();
 }
+
+/// More of them, for the comparison of the engines: name and command.
+const UTILITIES: [(&str, &[&str]); 12] = [
+    ("forktree", &["forktree", "4"]),
+    ("switch", &["switch", "4", "500"]),
+    ("random", &["random"]),
+    ("deadlock", &["deadlock"]),
+    ("deadlock-tcp", &["deadlock", "tcp"]),
+    ("pipewait", &["pipewait"]),
+    ("sleep", &["/usr/bin/sleep", "3"]),
+    ("sort", &["sh", "-c", "seq 1 2000 | sort -r | uniq | md5sum"]),
+    (
+        "awk",
+        &["sh", "-c", "seq 1 300 | awk '{ s += $1 * $1; t[$1 % 7] += s } END { print s, t[3], length(t) }'"],
+    ),
+    ("gzip", &["sh", "-c", "gzip -c /usr/bin/sleep | gunzip -c | cksum"]),
+    (
+        "files",
+        &[
+            "sh",
+            "-c",
+            "cd /tmp; for i in 1 2 3; do mkdir d$i; echo $i > d$i/f; ln -s f d$i/l; done; cat */l; du -a | sort; rm -r d*; ls",
+        ],
+    ),
+    (
+        "signals",
+        &[
+            "sh",
+            "-c",
+            "trap 'echo caught' USR1; kill -USR1 $$; (sleep 5 & kill $!; wait $!; echo $?); timeout 1 sleep 9; echo $?",
+        ],
+    ),
+];
+
+#[test]
+fn utilities_have_one_hash() {
+    let mut kit = Kit::boot();
+    for (name, command) in UTILITIES {
+        let (first, second) = (kit.run(&job(command)), kit.run(&job(command)));
+        assert_eq!(first.failed, None, "{name}");
+        assert!(matches!(first.stop, Stop::End(_)), "{name}: {:?}", first.stop);
+        println!("hash {name} {} {} {}", first.hash, first.steps, first.now);
+        assert_eq!(
+            (&first.hash, first.steps, &first.output),
+            (&second.hash, second.steps, &second.output),
+            "{name}"
+        );
+    }
+}
