@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 # What the products are made of: names, sizes and times of all sources, the toolchain.
 inputs() {
     rustc --version
-    find Cargo.toml Cargo.lock platform soft-cpu vmm run debug check cli image guest-init guest-kernel scripts sdk \
+    find Cargo.toml Cargo.lock platform soft-cpu vmm image run debug blame inside check cli guest-init guest-kernel scripts sdk \
         -type f -printf '%p %s %T@\n' 2>/dev/null | LC_ALL=C sort
 }
 stamp=$(inputs | sha256sum | cut -d' ' -f1)
