@@ -21,12 +21,12 @@ print by
 reverse-continue
 #= Hardware watchpoint 3: counter
 delete
-tbreak worker thread 3
+break worker
 reverse-continue
-#= Thread 3 * hit Temporary breakpoint 4, worker
+#= hit Breakpoint 4, worker
 info threads
 #=   1 * Thread *
-#= * 3 * Thread *
+#= * * Thread *
 thread 1
 #= [Switching to thread 1
 bt
