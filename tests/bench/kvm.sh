@@ -39,24 +39,27 @@ REWIND_TEST_ENGINE=kvm BENCH_TIMEOUT=${BENCH_TIMEOUT:-900} tests/bench/run.sh sh
     exit $status' sh "$engine" "$machine" "$programs" "$input" "$micro" 2>&1 | tee "$log" || status=$?
 wait $soft || { tail -n 40 build/test-soft.log; status=1; }
 
-# Where the bench's emulated CPU faulted twice for one access (see tests/testkit/tests/programs.rs), each is one step more
-# and the rest of the trace has other numbers; then the steps are compared without these.
+# Where the bench's emulated CPU faulted twice for one access (see tests/testkit/tests/programs.rs), each is one step more,
+# time is later, and threads may take turns elsewhere: such a run is shown and not compared. At least four are without.
 equal=0
 differing=0
 while read -r _ name hash steps now doubled; do
     read -r here here_steps here_now _ <<<"$(sed -n "s|^.*hash $name ||p" build/test-soft.log)"
     if [ "$here $here_steps $here_now" = "$hash $steps $now" ]; then
         how=equal
-    elif [ "$doubled" -gt 0 ] && [ "${here_steps:-0}" = $((steps - doubled)) ]; then
-        how="equal in steps but for $doubled doubled faults of the emulated CPU"
+    elif [ "$doubled" -gt 0 ] && [ -n "$here" ]; then
+        how="not compared, $doubled doubled faults of the emulated CPU, $((steps - here_steps)) steps more"
     else
         how=DIFFER
     fi
     echo "engines: $name: $how (kvm $hash $steps $now, soft $here $here_steps $here_now)" | tee -a "$log"
-    if [ "$how" = DIFFER ]; then differing=$((differing + 1)); else equal=$((equal + 1)); fi
+    case $how in
+    equal) equal=$((equal + 1)) ;;
+    DIFFER) differing=$((differing + 1)) ;;
+    esac
 done < <(grep -o 'hash [^ ]* [0-9a-f]\{16\} [0-9]* [0-9]* [0-9]*$' "$log")
 echo "test result: engines. $equal passed; $differing failed" | tee -a "$log"
-if [ $differing -gt 0 ] || [ $equal = 0 ]; then status=1; fi
+if [ $differing -gt 0 ] || [ $equal -lt 4 ]; then status=1; fi
 
 awk '/^test result:/ { passed += $4; failed += $6; runs++ }
     END { printf "%d passed, %d failed\n", passed, failed + (runs < 7) }' "$log"

@@ -96,6 +96,16 @@ pub struct Outcome {
 }
 
 impl Outcome {
+    /// First 16 hex digits of a hash over all default records but the console's: what engines have in common. Kernel
+    /// texts (of an OOM kill, say) show a program's registers with flags that the architecture leaves undefined.
+    pub fn hash_without_console(&self) -> String {
+        let mut hasher = TraceHasher::default();
+        for event in self.events.iter().filter(|event| event.header.kind != REC_CONSOLE) {
+            hasher.add(&event.header, &event.payload);
+        }
+        hasher.finish().0.iter().take(8).map(|b| format!("{b:02x}")).collect()
+    }
+
     /// Who waits for what, of a stalled run: `comm (tid) in channel`.
     pub fn waiters(&self) -> Vec<String> {
         self.events
