@@ -27,8 +27,14 @@ struct Mark<'a> {
 
 /// The picture; `None` if no access has a number to draw.
 pub fn svg(report: &Report) -> Option<String> {
-    let with_value: Vec<(&Told, f64)> =
-        report.accesses.iter().filter_map(|told| Some((told, told.number?))).collect();
+    // What execve clears holds whatever lay behind it in the file until then: that is no value of the program's.
+    let loaded = |told: &Told| told.by.as_deref().is_some_and(|by| by.starts_with("execve"));
+    let with_value: Vec<(&Told, f64)> = report
+        .accesses
+        .iter()
+        .filter(|told| !loaded(told))
+        .filter_map(|told| Some((told, told.number?)))
+        .collect();
     let kept = &with_value[with_value.len().saturating_sub(MOST_MARKS)..];
     // Steps apart as they are; accesses of one step one after the other within it.
     let mut steps: Vec<u64> = kept.iter().map(|(told, _)| step_of(told)).collect();

@@ -295,7 +295,9 @@ pub fn of_store(
         });
     }
     let inputs = inputs(&entry, &mut factory);
-    let place = address(&entry, 0).unwrap_or(store);
+    // A push or a call stores where no operand says.
+    let named = entry.insn.op_count() > 0 && entry.insn.op0_kind() == OpKind::Memory;
+    let place = if named { address(&entry, 0).unwrap_or(store) } else { store };
     let skip = if moves(&entry.insn) { store.wrapping_sub(place) } else { 0 };
     back(timeline, entries, inputs, &entry, skip, len, thread, &mut factory)
 }
