@@ -19,8 +19,8 @@ use crate::{
     trial::Trial,
 };
 
-/// Instructions without a step after which a schedule counts as hung (some tens of seconds of computing).
-const NO_PROGRESS: Instructions = Instructions(20_000_000_000);
+/// Instructions without a step after which a schedule counts as hung (some ten seconds of computing or more).
+const NO_PROGRESS: Instructions = Instructions(4_000_000_000);
 
 /// Steps between two looks at the virtual clock, where there is a time limit.
 const TIME_CHECK: u64 = 4096;
@@ -231,6 +231,7 @@ pub(crate) fn trial(
     steps: Step,
     applied: &[Option<u64>],
 ) -> Result<Trial, BaseError> {
+    let spins = matches!(stop, Stop::Fault(vmm::machine::GuestFault::NoProgress { .. }));
     let ending = match stop {
         Stop::End(EndReason::PowerOff) => match observer.status {
             Some(status) if status & 0x7f == 0 => End::Exited(((status >> 8) & 0xff) as u8),
@@ -259,6 +260,7 @@ pub(crate) fn trial(
         failed: observer.failed,
         coverage: observer.coverage,
         starved: false,
+        spins,
         crashes: observer.crashes,
         waiters: observer.waiters,
         applied: applied.to_vec(),

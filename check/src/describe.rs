@@ -99,7 +99,8 @@ pub(crate) fn variable(machine: &Machine, view: &View, files: &mut Files, addres
     space.modules().iter().find_map(|loaded| {
         let (symbol, into) = loaded.module.symbol(address.wrapping_sub(loaded.bias))?;
         let known = symbol.data && into < symbol.size;
-        known.then(|| if into == 0 { symbol.name.clone() } else { format!("{}+{into}", symbol.name) })
+        let name = debug::module::demangle(&symbol.name);
+        known.then(|| if into == 0 { name } else { format!("{name}+{into}") })
     })
 }
 

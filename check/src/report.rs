@@ -117,6 +117,11 @@ fn hang(trial: &Trial) -> String {
         End::Stalled => {
             format!("step {}: every thread waits and nothing will wake one (deadlock)", trial.steps)
         }
+        _ if trial.spins => format!(
+            "step {}: a thread computes without end and never enters the kernel, so no time passes (if it waits for \
+             another one that way, try --clock work)",
+            trial.steps
+        ),
         End::Idling => format!("step {}: for an hour of virtual time only timers fired", trial.steps),
         _ => format!("still running at step {}, many times as long as schedule 0", trial.steps),
     }

@@ -83,6 +83,8 @@ pub struct Trial {
     pub coverage: Coverage,
     /// It was cut off, and may have been because a thread of low rank never got its turn: no verdict.
     pub starved: bool,
+    /// It was cut off because a thread computed and computed without entering the kernel.
+    pub spins: bool,
     /// Fatal signals of any thread of the job, sent by the kernel or itself (not by kill from another process).
     pub crashes: Vec<Crash>,
     /// Who waited, if it stalled.

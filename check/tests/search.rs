@@ -34,6 +34,7 @@ impl Subject for Simulated {
             failed: Vec::new(),
             coverage: Coverage::default(),
             starved: false,
+            spins: false,
             crashes: Vec::new(),
             waiters: Vec::new(),
             applied: decisions.iter().map(|d| (d.place.syscall < 15).then_some(d.place.syscall)).collect(),

@@ -3,7 +3,6 @@
 use std::{
     path::{Path, PathBuf},
     process::{Command, Output},
-    sync::OnceLock,
 };
 
 struct Fixture {
@@ -14,36 +13,28 @@ fn top() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// A root with the bank and the philosophers, broken and fixed, linked statically.
-fn fixture() -> &'static Fixture {
-    static FIXTURE: OnceLock<Fixture> = OnceLock::new();
-    FIXTURE.get_or_init(|| {
-        let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("check-{}", std::process::id()));
-        std::fs::create_dir_all(dir.join("root/bin")).unwrap();
-        std::fs::create_dir_all(dir.join("root/tmp")).unwrap();
-        for (name, flags) in [
-            ("bank", &[][..]),
-            ("bank-fixed", &["-DFIXED"]),
-            ("philosophers", &[]),
-            // The same code after a recompile that moves it.
-            ("two-stores", &[]),
-            ("two-stores-moved", &["-O0"]),
-            ("two-stores-fixed", &["-DFIXED"]),
-        ] {
-            let example = name.trim_end_matches("-fixed").trim_end_matches("-moved");
-            let source = top().join(format!("examples/{example}/{example}.c"));
-            let out = dir.join("root/bin").join(name);
-            let built = Command::new("cc")
-                .args(["-static", "-g", "-O1", "-pthread", "-o"])
-                .arg(&out)
-                .args(flags)
-                .arg(&source)
-                .status()
-                .unwrap();
-            assert!(built.success(), "cc of {name}");
-        }
-        Fixture { dir }
-    })
+/// A root of the test's own with these examples, linked statically: NAME, NAME-fixed, or NAME-moved, the same code
+/// compiled to other instructions.
+fn fixture(test: &str, programs: &[&str]) -> Fixture {
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("check-{test}"));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(dir.join("root/bin")).unwrap();
+    std::fs::create_dir_all(dir.join("root/tmp")).unwrap();
+    for name in programs {
+        let example = name.trim_end_matches("-fixed").trim_end_matches("-moved");
+        let source = top().join(format!("examples/{example}/{example}.c"));
+        let flag = match name.strip_prefix(example) {
+            Some("-fixed") => "-DFIXED",
+            Some("-moved") => "-O0",
+            _ => "-O1",
+        };
+        let mut cc = Command::new("cc");
+        cc.args(["-static", "-g", "-O1", "-pthread", flag, "-o"])
+            .arg(dir.join("root/bin").join(name))
+            .arg(source);
+        assert!(cc.status().unwrap().success(), "cc of {name}");
+    }
+    Fixture { dir }
 }
 
 impl Fixture {
@@ -85,7 +76,7 @@ fn save_arg(path: &Path) -> &str {
 /// a file that names nothing in the program is said to test nothing.
 #[test]
 fn the_bank_loses_money_in_the_same_words_whatever_the_jobs() {
-    let fixture = fixture();
+    let fixture = fixture("bank", &["bank", "bank-fixed"]);
     let saved = fixture.path("bank.schedule");
     let one = fixture.over_root("home-1", &["--jobs", "1", "--save", save_arg(&saved), "--", "/bin/bank"]);
     let report = text(&one);
@@ -120,7 +111,8 @@ fn the_bank_loses_money_in_the_same_words_whatever_the_jobs() {
 
 #[test]
 fn a_deadlock_says_who_waits_for_whom() {
-    let output = fixture().over_root("home-3", &["--schedules", "400", "--", "/bin/philosophers"]);
+    let output = fixture("deadlock", &["philosophers"])
+        .over_root("home-3", &["--schedules", "400", "--", "/bin/philosophers"]);
     let report = text(&output);
     assert_eq!(status(&output), 1, "{report}");
     assert!(report.contains("violates no-hang"), "{report}");
@@ -133,7 +125,7 @@ fn a_deadlock_says_who_waits_for_whom() {
 /// Found by `accesses`, inside a step; the saved schedule fails on a build with other instructions too.
 #[test]
 fn two_stores_are_found_by_their_accesses_and_again_after_a_recompile() {
-    let fixture = fixture();
+    let fixture = fixture("stores", &["two-stores", "two-stores-moved"]);
     let saved = fixture.path("stores.schedule");
     let args = ["--strategy", "accesses", "--save", save_arg(&saved), "--", "/bin/two-stores"];
     let output = fixture.over_root("home-4", &args);
@@ -148,8 +140,9 @@ fn two_stores_are_found_by_their_accesses_and_again_after_a_recompile() {
 
 #[test]
 fn fixed_programs_pass() {
+    let fixture = fixture("fixed", &["bank-fixed", "two-stores-fixed"]);
     for program in ["/bin/bank-fixed", "/bin/two-stores-fixed"] {
-        let output = fixture().over_root("home-5", &["--schedules", "40", "--", program]);
+        let output = fixture.over_root("home-5", &["--schedules", "40", "--", program]);
         let report = text(&output);
         assert_eq!(status(&output), 0, "{program}: {report}");
         assert!(report.ends_with("0 of 41 schedules tried violate a property\n"), "{report}");
@@ -158,7 +151,7 @@ fn fixed_programs_pass() {
 
 #[test]
 fn bad_usage_is_named() {
-    let fixture = fixture();
+    let fixture = fixture("usage", &["bank"]);
     let cases: [(&[&str], i32, &str); 8] = [
         (&[], 2, "no command to check"),
         (&["--strategy", "dfs", "--", "/bin/bank"], 2, "dfs is not a strategy"),

@@ -71,9 +71,10 @@ fn top() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
-/// A new folder of this test's own.
+/// An empty folder of this test's own.
 fn folder(name: &str) -> PathBuf {
-    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("sdk-{name}-{}", std::process::id()));
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("sdk-{name}"));
+    let _ = std::fs::remove_dir_all(&dir);
     std::fs::create_dir_all(dir.join("root/bin")).unwrap();
     std::fs::create_dir_all(dir.join("root/tmp")).unwrap();
     dir
