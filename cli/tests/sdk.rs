@@ -1,4 +1,4 @@
-//! Each SDK from a program of its language, inside the guest: a `sometimes` that never holds is reported, an
+//! SDKs from a program of their language (C, Rust, Go, shell), inside the guest: a `sometimes` that never holds is reported, an
 //! `unreachable` that is reached fails the check.
 
 use std::{
@@ -46,17 +46,6 @@ func main() {
 		rewind.Unreachable("u", nil)
 	}
 }
-"#;
-
-const PYTHON: &str = r#"
-import sys
-sys.path.insert(0, sys.argv[1])
-import rewind_sdk as rewind
-rewind.always(True, "a")
-rewind.sometimes(False, "s")
-rewind.reachable("r")
-if len(sys.argv) > 2:
-    rewind.unreachable("u")
 "#;
 
 const SHELL: &str = r#"#!/bin/bash
@@ -151,21 +140,28 @@ fn go() {
     over_root(&dir, &["/bin/main"]);
 }
 
-/// Over this machine's own root.
-#[test]
-fn python() {
-    let dir = folder("python");
-    std::fs::write(dir.join("main.py"), PYTHON).unwrap();
-    let library = top().join("sdk/python").canonicalize().unwrap();
-    reports(&dir, &[], &["/usr/bin/python3", "main.py", library.to_str().unwrap()]);
-}
-
-/// Over this machine's own root.
 #[test]
 fn shell() {
     let dir = folder("shell");
-    std::fs::write(dir.join("main.sh"), SHELL).unwrap();
-    let library = top().join("sdk/shell").canonicalize().unwrap();
-    let path = format!("PATH={}:/usr/bin:/bin", library.to_str().unwrap());
-    reports(&dir, &["--env", &path], &["/bin/bash", "main.sh"]);
+    let put = |from: &Path, to: &str| {
+        let to = dir.join("root").join(to.trim_start_matches('/'));
+        std::fs::create_dir_all(to.parent().unwrap()).unwrap();
+        std::fs::copy(from, to).unwrap();
+    };
+    for tool in ["bash", "sed", "tr"] {
+        let path =
+            ["/usr/bin", "/bin"].map(|bin| Path::new(bin).join(tool)).into_iter().find(|path| path.exists());
+        let path = path.unwrap_or_else(|| panic!("no {tool} on this machine"));
+        let listed = Command::new("ldd").arg(&path).output().unwrap();
+        for library in
+            String::from_utf8_lossy(&listed.stdout).split_whitespace().filter(|word| word.starts_with('/'))
+        {
+            put(Path::new(library), library);
+        }
+        put(&path, &format!("/bin/{tool}"));
+    }
+    put(Path::new("/bin/bash"), "/bin/sh");
+    put(&top().join("sdk/shell/rewind-assert"), "/bin/rewind-assert");
+    std::fs::write(dir.join("root/main.sh"), SHELL).unwrap();
+    over_root(&dir, &["/bin/bash", "/main.sh"]);
 }
