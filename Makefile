@@ -45,6 +45,10 @@ install: build
 	target/release/rewind completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/rewind
 	target/release/rewind completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_rewind
 
+## fuzz: arbitrary code, tables and states on the software CPU, five million cases (some twenty minutes)
+fuzz:
+	cargo run --release -q -p soft-cpu-diff -- --fuzz 5000000 --seed 2
+
 ## demo: sets up, builds, and shows the main job: check finds a lost update, narrows it and says why
 demo:
 	@scripts/demo.sh
@@ -56,4 +60,4 @@ clean:
 help:
 	@sed -n 's/^## /  /p' Makefile
 
-.PHONY: all setup build test test-kvm diff-full bench-engine test-faults install demo clean help
+.PHONY: all setup build test test-kvm diff-full fuzz bench-engine test-faults install demo clean help

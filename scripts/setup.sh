@@ -9,7 +9,7 @@ packages=(
     # (virtiofsd is in qemu-system-common; the cloud kernel's modules are packed with xz or zstd)
     qemu-system-x86 qemu-system-common linux-image-6.12-cloud-amd64 kmod zstd busybox-static
     # tests: images, guest programs
-    erofs-utils g++ python3 perl sqlite3 golang-go gdb strace tar mount
+    erofs-utils g++ python3 libpython3.11-testsuite perl sqlite3 golang-go gdb strace tar mount
     # the development of all of it
     git ca-certificates
 )

@@ -6,6 +6,7 @@ pub mod case;
 pub mod compare;
 pub mod convert;
 pub mod drive;
+pub mod fuzz;
 pub mod generate;
 pub mod layout;
 pub mod native;

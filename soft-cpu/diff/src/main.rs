@@ -5,6 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::Parser;
 use soft_cpu_diff::{
     drive::{Summary, compare_many},
+    fuzz,
     generate::{encodings, sequence::Sequences, single::Singles},
     native::Native,
     soft::Tiers,
@@ -34,6 +35,9 @@ struct Arguments {
     /// Where to write the mismatches, each with a reproduction.
     #[arg(long)]
     report: Option<PathBuf>,
+    /// Instead, run this many cases of arbitrary bytes and states: nothing may break the software CPU.
+    #[arg(long, value_name = "CASES")]
+    fuzz: Option<u64>,
     /// List the encodings of the model that are not compared, with the reason, and end.
     #[arg(long)]
     not_compared: bool,
@@ -55,6 +59,15 @@ fn run(arguments: &Arguments) -> std::io::Result<bool> {
         for (code, reason) in encodings::not_tested() {
             println!("{code:?}: {reason}");
         }
+        return Ok(true);
+    }
+    if let Some(cases) = arguments.fuzz {
+        let tally = fuzz::run(arguments.seed, cases, |tally| {
+            if tally.cases.is_multiple_of(100_000) {
+                eprintln!("{tally:?}");
+            }
+        })?;
+        println!("{tally:?}");
         return Ok(true);
     }
     let total = Singles::new(arguments.seed, arguments.only.as_deref()).codes().len();

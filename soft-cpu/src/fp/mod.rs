@@ -47,14 +47,19 @@ pub struct FpState {
 
 impl FpState {
     /// Takes the floating-point part of `state`.
+    ///
+    /// A state from outside may be one that no processor is ever in, and the host must not be brought into it: the
+    /// error summary (FSW bits 7 and 15) follows from flags and masks, as FXRSTOR has it; MXCSR has no reserved bits.
     pub fn from_state(state: &CpuState) -> Self {
+        const SUMMARY: u16 = 0x8080;
+        let pending = state.fsw & !state.fcw & 0x3f != 0;
         FpState {
             xmm: state.xmm,
             x87: state.x87,
             fcw: state.fcw,
-            fsw: state.fsw,
+            fsw: if pending { state.fsw | SUMMARY } else { state.fsw & !SUMMARY },
             tags: save::abridged_tags(state.ftw),
-            mxcsr: state.mxcsr,
+            mxcsr: state.mxcsr & 0xffff,
         }
     }
 
