@@ -11,7 +11,7 @@ text='the quick brown fox'; echo "${text^^} ${text//o/0} ${#text} ${text: -3} ${
 [[ $text =~ (q[a-z]+)\ (b[a-z]+) ]] && echo "${BASH_REMATCH[2]} ${BASH_REMATCH[1]}"
 mapfile -t lines < <(printf '%s\n' c a b | sort); echo "${lines[*]}"
 trap 'echo trapped' USR1; kill -USR1 $$; wait
-for n in 3 1 2; do (sleep "0.0$n"; echo "job $n") & done; wait
+for n in 3 1 2; do (sleep "0.$n"; echo "job $n") & done; wait
 cat <<EOF | while read -r a b; do echo "$b $a"; done
 one two
 three four
