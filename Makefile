@@ -35,6 +35,10 @@ test-faults: setup build
 	REWIND_FAULTS=all REWIND_SEEKS=34 cargo test --release -q -p rewind --test faults --test travel -- --nocapture
 	REWIND_FUZZ=20000 cargo test --release -q -p run mutated -- --nocapture
 
+## test-gdb: the debugger's 33 scripts under the installed gdb (some minutes; keep this folder's parents still)
+test-gdb: setup build
+	cargo test --release -q -p rewind --test gdb -- --ignored --nocapture
+
 ## install: the command, the guest, manual pages and completions under PREFIX (default /usr/local)
 PREFIX ?= /usr/local
 install: build
@@ -60,4 +64,4 @@ clean:
 help:
 	@sed -n 's/^## /  /p' Makefile
 
-.PHONY: all setup build test test-kvm diff-full fuzz bench-engine test-faults install demo clean help
+.PHONY: all setup build test test-kvm diff-full fuzz bench-engine test-faults test-gdb install demo clean help
