@@ -26,7 +26,7 @@ status=0
 REWIND_TEST_ENGINE=soft "$programs" --nocapture --test-threads=1 >build/test-soft.log 2>&1 &
 soft=$!
 # shellcheck disable=SC2016 # expanded by the shell inside
-REWIND_TEST_ENGINE=kvm BENCH_TIMEOUT=${BENCH_TIMEOUT:-900} tests/bench/run.sh sh -c '
+REWIND_TEST_ENGINE=kvm BENCH_TIMEOUT=${BENCH_TIMEOUT:-2400} tests/bench/run.sh sh -c '
     status=0
     "$1" --ignored --test-threads=1 kvm || status=1
     for program in "$2" "$3" "$4"; do
