@@ -241,11 +241,12 @@ fn the_guest_ends_by_itself_in_words() {
 
     // More than the machine has: the kernel kills the program, and says so.
     let (again, doubled) = traced(&mut kit, &job(&["tail", "/dev/zero"]));
-    let hungry = [kit.run(&job(&["tail", "/dev/zero"])), again];
+    let hungry = [kit.run(&job(&["tail", "/dev/zero"])), kit.run(&job(&["tail", "/dev/zero"]))];
     assert_eq!(hungry[0].status, Some(9), "{}", hungry[0].output);
     assert!(hungry[0].console.contains("Out of memory: Killed process"), "{}", hungry[0].console);
     assert_eq!(hungry[0].hash, hungry[1].hash);
-    tell("hungry", &hungry[0], doubled);
+    // The engines are compared without the kernel's words, which show undefined flags.
+    tell("hungry", &again, doubled);
 
     // No init to run.
     let mut files = testkit::kernel();
