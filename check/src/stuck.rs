@@ -27,7 +27,7 @@ pub struct Stuck {
     pub line: String,
     /// Function.
     pub function: String,
-    /// What it does: "waits for the mutex forks+40", "waits in read(3: pipe:[7])", "runs".
+    /// What it does: "waits for the mutex forks+40", "waits in `read(3: pipe:[7])`", "runs".
     pub does: String,
     /// The thread or process it waits for, if that can be told.
     pub held_by: Option<u32>,

@@ -24,7 +24,7 @@ pub(crate) struct Args {
     /// The position from which to look back: a step (3291), a step and instructions (3291+120), @job, @crash or @end
     #[arg(long, value_name = "P")]
     at: String,
-    /// A variable, p->next->count, *p, a[3].x, *(int *)0x7f00@4, or @ADDRESS,SIZE
+    /// A variable, p->next->count, *p, `a[3].x`, *(int *)0x7f00@4, or @ADDRESS,SIZE
     #[arg(value_name = "EXPR", required_unless_present = "file")]
     expr: Option<String>,
     /// A file instead: all of it, the byte at an offset (PATH:120) or a line (PATH:L7)

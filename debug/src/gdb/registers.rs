@@ -16,7 +16,7 @@ use crate::{
 #[derive(Debug)]
 pub enum X86_64 {}
 
-/// One register: its number in [`LAYOUT`].
+/// One register: its number in the layout told to gdb.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Register(pub usize);
 
