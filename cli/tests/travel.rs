@@ -160,7 +160,7 @@ fn a_fork_with_decisions_is_a_run_of_its_own() {
 
 /// Positions tried on each of three runs: more of them with `REWIND_SEEKS`.
 fn positions() -> u64 {
-    std::env::var("REWIND_SEEKS").map_or(10, |text| text.parse().unwrap())
+    std::env::var("REWIND_SEEKS").map_or(3, |text| text.parse().unwrap())
 }
 
 /// BLAKE3 of all RAM and the CPU's registers.
