@@ -42,7 +42,9 @@ impl RunFiles {
         let again = |spec: &run::spec::ImageSpec, source: &str| context::again(home, spec, source);
         let images = seek::open_images(home, run, timeline.spec(), &source, &again)?;
         let image = images.into_iter().next().and_then(|image| Lookup::new(image).ok());
-        Ok(RunFiles::new(image, root::is_host(&source), &source))
+        // What an imported run calls its source is a path of another machine: nothing of this one is its.
+        let here = if run.is_imported() { "" } else { &source };
+        Ok(RunFiles::new(image, root::is_host(here), here))
     }
 
     /// Of a root that runs are about to have.

@@ -2,16 +2,16 @@
 
 use std::{path::Path, sync::Arc};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use image::{
     OpenOptions, Phase, Progress,
     root::{HostRoot, Origin, RootOptions},
 };
 use indicatif::{ProgressBar, ProgressStyle};
 use run::{
-    home::Home,
+    home::{Home, RunDir},
     root::{Blocks, Root},
-    spec::{Content, ImageSpec},
+    spec::{Content, ImageSpec, Spec},
 };
 
 /// Opens a directory, tar, container image or erofs file.
@@ -113,6 +113,24 @@ pub(crate) fn again(home: &Home, source: &str, origin: Option<&[u8]>) -> Result<
         }
         None => open(home, Path::new(source), None),
     }
+}
+
+/// The roots of a recorded run, for going on with it otherwise. What an imported run calls its source is a path of another
+/// machine, and is never opened: such a run has what came with it.
+pub(crate) fn of_run(home: &Home, run: &RunDir, spec: &Spec) -> Result<Vec<Root>> {
+    let source = run.recording()?.map(|recording| recording.source).unwrap_or_default();
+    let (origins, kept) = (run.origins()?, run.kept()?);
+    (0..spec.images.len())
+        .map(|n| match kept.as_ref().and_then(|kept| kept.root(home, run, n, &spec.images[n])) {
+            Some(root) => Ok(root),
+            None if run.is_imported() => bail!(
+                "run {} came from elsewhere without its root: it can only be replayed; `rewind export --whole` takes \
+                 the root along",
+                run.id()
+            ),
+            None => again(home, &source, origins.get(n).map(Vec::as_slice)),
+        })
+        .collect()
 }
 
 /// What a recorded run over the host's root did not read, for a throw-away fork. None elsewhere.

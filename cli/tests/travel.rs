@@ -74,6 +74,8 @@ fn an_exported_run_replays_in_an_empty_home_without_its_root() {
     let whole = there("whole");
     assert_eq!(whole.ok(&["cat", &run.id, "/etc/other"]), "other\n");
     assert_eq!(whole.ok(&["shell", &run.id, "@job", "-c", "read x < /etc/other; echo $x"]), "other\n");
+    let checked = whole.ok(&["check", "--engine", "soft", "--schedules", "1", "--run", &run.id]);
+    assert!(checked.contains("0 of 2 schedules tried"), "the root that came along is taken: {checked}");
     let view = there("view");
     assert_eq!(view.ok(&["log", &run.id]), "used\n");
     let error = view.fails(1, &["replay", &run.id]);
@@ -81,6 +83,11 @@ fn an_exported_run_replays_in_an_empty_home_without_its_root() {
     let host_there = there("host");
     assert!(host_there.ok(&["replay", &host.id]).contains("identical"));
     assert_eq!(host_there.ok(&["log", &host.id]), "used\n");
+    // The folder its recording names is one of another machine, and not opened.
+    for onward in [&["check", "--run", &*host.id][..], &["fork", &host.id, "@job"]] {
+        let error = host_there.fails(1, onward);
+        assert!(error.contains("came from elsewhere without its root"), "{onward:?}: {error}");
+    }
     // What somebody else says of a run is not taken for having run it.
     std::fs::rename(home.dir().join("away"), plain.work().join("root")).unwrap();
     let own = Job::of(&plain.output(&arguments));

@@ -172,10 +172,7 @@ impl Setting {
             );
         }
         let kernel = Kernel::of(&home, &spec)?;
-        let source = run.recording()?.map(|recording| recording.source).unwrap_or_default();
-        let origins = run.origins()?;
-        let again = |n| crate::root::again(&home, &source, origins.get(n).map(Vec::as_slice));
-        let roots = (0..spec.images.len()).map(again).collect::<Result<_>>()?;
+        let roots = crate::root::of_run(&home, &run, &spec)?;
         let engine = job.engine(&home)?;
         Setting::new(home, kernel, roots, spec, engine)
     }

@@ -8,7 +8,6 @@ use run::{
     boot::Kernel,
     decision::Decision,
     record::{Inputs, Options, SPACING},
-    root::Root,
 };
 use vmm::EngineKind;
 
@@ -64,27 +63,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     }
     drop(timeline);
     let parent = context::find(&home, &args.run)?;
-    let recording = parent.recording()?;
-    let recorded_on = recording.as_ref().map_or(EngineKind::Soft, |recording| recording.engine);
-    let source = recording.map(|recording| recording.source).unwrap_or_default();
+    let recorded_on = parent.recording()?.map_or(EngineKind::Soft, |recording| recording.engine);
     let mut spec = parent.spec()?.closed();
     spec.schedule = spec.schedule.then(step, decisions);
     if spec == parent.spec()?.closed() {
         context::notice("without decisions the fork is the run itself");
     }
-    let origins = parent.origins()?;
-    let kept = parent.kept()?;
-    let roots: Vec<Root> = (0..spec.images.len())
-        .map(|n| match kept.as_ref().and_then(|kept| kept.root(&home, &parent, n, &spec.images[n])) {
-            Some(root) => Ok(root),
-            None if parent.is_imported() => bail!(
-                "run {} came from elsewhere without its root: it can only be replayed; `rewind export --whole` takes \
-                 the root along",
-                parent.id()
-            ),
-            None => crate::root::again(&home, &source, origins.get(n).map(Vec::as_slice)),
-        })
-        .collect::<Result<_>>()?;
+    let roots = crate::root::of_run(&home, &parent, &spec)?;
     let kernel = || Kernel::of(&home, &spec);
     let live = Live::new(args.json);
     let mut show = |header: &RecordHeader, payload: &[u8]| live.show(header, payload);
