@@ -5,7 +5,7 @@
 #
 # Boots the newest installed 6.12 cloud kernel of Debian under QEMU's emulator, whose emulated AMD CPU has
 # SVM, so that kvm-amd gives a genuine /dev/kvm. The host's root is shared (virtio-fs) under a throw-away
-# overlay, so every path is where it is outside. Output streams live; the exit status is the command's.
+# overlay, so every path is where it is outside; of /tmp and /run only the working folder and this checkout. Output streams live; the exit status is the command's.
 #
 # Environment:
 #   BENCH_TIMEOUT  seconds until the machine is killed (600); the status is then 124
@@ -64,6 +64,12 @@ if [ -n "${BENCH_RESULTS:-}" ]; then
     export BENCH_RESULTS=$results
     printf '%s' "$results" >"$work/control/results"
 fi
+# What a folder of its own would hide inside.
+for folder in "$PWD" "$(dirname "$(dirname "$here")")"; do
+    case $folder/ in
+    /tmp/*/ | /run/*/) printf '%s\n' "$folder" ;;
+    esac
+done | sort -u >"$work/control/folders"
 {
     echo '#!/bin/bash'
     for name in $(compgen -e); do
