@@ -6,7 +6,7 @@ mod guest;
 mod live;
 mod look;
 mod output;
-mod place;
+mod position;
 mod root;
 
 use std::process::ExitCode;

@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use run::{clock::Wall, seek::Timeline};
 use vmm::{EngineKind, address::Position};
 
-use crate::{context, look::RunFiles, output, place};
+use crate::{context, look::RunFiles, output, position};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -63,7 +63,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     // Only the software CPU sees every access; it replays what any engine recorded.
     let open = || context::timeline(&home, &args.run, Some(EngineKind::Soft));
     let mut timelines = vec![open()?];
-    let at = place::parse(&args.at, &timelines[0])?;
+    let at = position::parse(&args.at, &timelines[0])?;
     let question = question(&args, at);
     if let Some(known) = cache::get(timelines[0].run(), &question) {
         return finish(&args, &known, "known from before");

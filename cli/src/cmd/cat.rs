@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::{
     context::{self, Engine},
-    output, place,
+    output, position,
 };
 
 #[derive(clap::Args)]
@@ -34,7 +34,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let home = context::home()?;
     let mut timeline = context::throw_away(&home, &args.run, context::engine(args.engine))?;
-    let at = place::parse(&args.at, &timeline)?;
+    let at = position::parse(&args.at, &timeline)?;
     timeline.seek(at)?;
     let id = timeline.run().id();
     let mut servant = Servant::enter(timeline.stage().machine())?;
@@ -70,7 +70,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where no program is ready at the place asked for, the next place is taken.
+/// Where no program is ready at the position asked for, the next one is taken.
 pub(crate) fn tell_if_later(asked: u64, began: u64) {
     if began > asked {
         context::notice(&format!("no program is ready at step {asked}; this is step {began}"));

@@ -11,7 +11,7 @@ use run::{describe, seek::Timeline, trace::Record};
 
 use crate::{
     context::{self, Engine},
-    output, place,
+    output, position,
 };
 
 #[derive(clap::Args)]
@@ -78,7 +78,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     drop(run);
     let mut timeline = context::timeline(&home, &args.run, context::engine(args.engine))?;
     let bound = |text: &Option<String>, timeline: &Timeline<'_>| -> Result<Option<u64>> {
-        text.as_ref().map(|text| Ok(place::parse(text, timeline)?.step.0)).transpose()
+        text.as_ref().map(|text| Ok(position::parse(text, timeline)?.step.0)).transpose()
     };
     let from = bound(&args.from, &timeline)?.unwrap_or(0).max(timeline.first());
     let last = timeline.last();

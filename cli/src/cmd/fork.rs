@@ -14,7 +14,7 @@ use vmm::EngineKind;
 use crate::{
     context::{self, Engine},
     live::Live,
-    place,
+    position,
 };
 
 #[derive(clap::Args)]
@@ -49,7 +49,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         }
     };
     let timeline = context::timeline(&home, &args.run, context::engine(args.engine))?;
-    let at = place::parse(&args.step, &timeline)?;
+    let at = position::parse(&args.step, &timeline)?;
     if at.offset.0 != 0 {
         bail!("a fork begins at a step, not inside one");
     }

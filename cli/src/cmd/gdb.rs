@@ -16,14 +16,15 @@ use debug::{
 use run::{processes::Processes, seek::Timeline};
 use vmm::{EngineKind, address::Position};
 
-use crate::{context, look::RunFiles, place};
+use crate::{context, look::RunFiles, position};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The run
     run: String,
     /// Where to begin: a step (3291), a step and instructions (3291+120), @job, @crash or @end
-    place: String,
+    #[arg(value_name = "P")]
+    at: String,
     /// Debug this process; without it the one on the CPU there, else the job's first
     #[arg(long, value_name = "N")]
     pid: Option<u32>,
@@ -45,16 +46,16 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let home = context::home()?;
     // Only the software CPU stops at an exact instruction and sees every access.
     let mut timeline = context::timeline(&home, &args.run, Some(EngineKind::Soft))?;
-    let mut at = place::find(&args.place, &mut timeline)?;
+    let mut at = position::find(&args.at, &mut timeline)?;
     let files = RunFiles::of(&timeline)?;
-    if args.place == "@end" {
+    if args.at == "@end" {
         at = end(&timeline, args.pid)?.unwrap_or(at);
     }
     let mut travel = Travel::new(timeline, at, args.pid)?;
-    if args.place == "@end" {
+    if args.at == "@end" {
         travel.jump_to_end()?;
     }
-    if args.place == "@job" {
+    if args.at == "@job" {
         travel.jump_to_program()?;
     }
     let mut session = Session::new(travel, files.files(), Box::new(context::notice))?;
@@ -68,7 +69,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     served
 }
 
-/// A place at which the process whose end is wanted is still there: that of `pid`, or the job's first, if it ends.
+/// A position at which the process whose end is wanted is still there: that of `pid`, or the job's first, if it ends.
 fn end(timeline: &Timeline<'_>, pid: Option<u32>) -> Result<Option<Position>> {
     let processes = Processes::at(timeline.trace().iter(), timeline.last())?;
     let all = processes.all();

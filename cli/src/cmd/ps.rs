@@ -6,7 +6,7 @@ use anyhow::Result;
 use run::processes::Processes;
 use serde_json::json;
 
-use crate::{context, output, place};
+use crate::{context, output, position};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -27,7 +27,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let home = context::home()?;
     let run = context::find(&home, &args.run)?;
     let trace = run.trace()?;
-    let step = place::step(&args.step, &run)?;
+    let step = position::step(&args.step, &run)?;
     let processes = Processes::at(trace.iter(), step)?;
     let threads = if args.all { processes.all() } else { processes.living() };
     if !args.json {

@@ -17,7 +17,7 @@ use rustix::termios::{self, Termios};
 
 use crate::{
     context::{self, Engine},
-    place,
+    position,
 };
 
 #[derive(clap::Args)]
@@ -40,7 +40,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let home = context::home()?;
     let mut timeline = context::throw_away(&home, &args.run, context::engine(args.engine))?;
-    let at = place::parse(&args.at, &timeline)?;
+    let at = position::parse(&args.at, &timeline)?;
     timeline.seek(at)?;
     let typed = args.text.is_none() && args.command.is_empty();
     let argv: Vec<Vec<u8>> = match (args.text, args.command) {

@@ -6,7 +6,7 @@ use anyhow::{Result, bail};
 use run::processes::{Processes, Stretch, Thread};
 use serde_json::json;
 
-use crate::{context, output, place};
+use crate::{context, output, position};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -32,7 +32,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let (trace, outcome) = (run.trace()?, run.outcome()?);
     let last = outcome.as_ref().map_or(trace.last_step(), |outcome| outcome.steps);
     let started = outcome.and_then(|outcome| outcome.started).unwrap_or(0);
-    let bound = |text: Option<String>| text.map(|text| place::step(&text, &run)).transpose();
+    let bound = |text: Option<String>| text.map(|text| position::step(&text, &run)).transpose();
     let (from, to) = (bound(args.from)?.unwrap_or(started), bound(args.to)?.unwrap_or(last));
     if from > to {
         bail!("step {from} is behind {to}: nothing to show (run {} ends at step {last})", run.id());

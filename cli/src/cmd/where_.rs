@@ -12,14 +12,15 @@ use debug::{
 };
 use serde_json::{Value, json};
 
-use crate::{context, look::RunFiles, output, place};
+use crate::{context, look::RunFiles, output, position};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The run
     run: String,
     /// A step (3291), a step and instructions (3291+120), @job, @crash or @end
-    place: String,
+    #[arg(value_name = "P")]
+    at: String,
     /// Only this thread
     #[arg(long, value_name = "N")]
     tid: Option<u32>,
@@ -37,7 +38,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let home = context::home()?;
     let mut timeline = context::timeline(&home, &args.run, context::engine(args.engine))?;
-    let at = place::find(&args.place, &mut timeline)?;
+    let at = position::find(&args.at, &mut timeline)?;
     timeline.seek(at)?;
     let run_files = RunFiles::of(&timeline)?;
     let (mut files, mut sources) = (run_files.files(), run_files.sources());

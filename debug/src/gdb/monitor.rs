@@ -11,7 +11,7 @@ const HELP: &str = "\
 monitor position         where this is: step, or step+instructions
 monitor where            every thread's own line, of all processes
 monitor goto P           go there: a step (3291), step+instructions (3291+120), start, end, or a bookmark
-monitor bookmark [NAME]  remember this place; without a name, list those remembered
+monitor bookmark [NAME]  remember this position; without a name, list those remembered
 monitor events [N]       signals, programs executed and the end of this process, the N nearest (20)
 monitor hash             BLAKE3 of the whole machine: all memory and the CPU
 monitor recording        throw changes away and go back to where they were made
@@ -31,7 +31,7 @@ impl Session<'_> {
         match (name, argument) {
             ("position", _) => self.position_text(),
             ("where", _) => self.where_text(),
-            ("goto", Some(place)) => self.goto(place),
+            ("goto", Some(at)) => self.goto(at),
             ("bookmark", Some(name)) => {
                 self.bookmarks.insert(name.to_owned(), self.travel.position());
                 format!("{name} is {}\n", self.travel.position())
@@ -85,14 +85,14 @@ impl Session<'_> {
         format!("machine {}\n", hash.finalize().to_hex())
     }
 
-    fn goto(&mut self, place: &str) -> String {
-        let known = self.bookmarks.get(place).copied();
-        let moved = match place {
+    fn goto(&mut self, at: &str) -> String {
+        let known = self.bookmarks.get(at).copied();
+        let moved = match at {
             "end" => self.travel.jump_to_end(),
             "start" => self.travel.jump_to_start(),
-            _ => match known.or_else(|| position(place)) {
+            _ => match known.or_else(|| position(at)) {
                 Some(at) => self.travel.jump(at),
-                None => return format!("{place} is no position and no bookmark\n"),
+                None => return format!("{at} is no position and no bookmark\n"),
             },
         };
         let mut text = match moved {

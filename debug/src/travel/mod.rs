@@ -1,8 +1,8 @@
 //! Going forward and back in a run as a debugger does: by instructions of a thread, to breakpoints and watchpoints,
 //! to signals, to the beginning and the end of one process.
 //!
-//! Going back is restoring an earlier checkpoint or keyframe and running forward to a place before. Places are exact
-//! positions; a place inside the kernel shows the program as the kernel will return to it.
+//! Going back is restoring an earlier checkpoint or keyframe and running forward to an earlier position. A position
+//! inside the kernel shows the program as the kernel will return to it.
 
 pub mod history;
 mod scan;
@@ -81,7 +81,7 @@ pub type Travelled<T> = Result<T, TravelError>;
 /// Why it stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Halt {
-    /// One instruction was done or undone, or a place reached.
+    /// One instruction was done or undone, or a position reached.
     Done,
     /// At a breakpoint.
     Breakpoint,
@@ -329,7 +329,7 @@ impl<'h> Travel<'h> {
         self.run_to(at)
     }
 
-    /// Remembers this place.
+    /// Remembers this position.
     fn keep(&mut self) -> Travelled<()> {
         if self.left.is_some() || self.at_end || self.checkpoints.contains_key(&self.here) {
             return Ok(());
@@ -391,7 +391,7 @@ impl<'h> Travel<'h> {
         Ok(Instructions(after.0 - before.0))
     }
 
-    /// The end of `step`'s user instructions: a place.
+    /// The end of `step`'s user instructions: a position.
     fn end_of(&mut self, step: Step) -> Travelled<Position> {
         let offset = self.instructions_of(step)?;
         let end = Position { step, offset };
