@@ -42,7 +42,9 @@ wait $soft || { tail -n 40 build/test-soft.log; status=1; }
 equal=0
 differing=0
 while read -r _ name hash steps now doubled; do
-    read -r here here_steps here_now _ <<<"$(sed -n "s|^.*hash $name ||p" build/test-soft.log)"
+    # Names hold anything a command line does: compared whole, never as a pattern. libtest may print before "hash".
+    read -r here here_steps here_now _ <<<"$(NAME=$name awk '
+        { for (i = 1; i < NF; i++) if ($i == "hash" && $(i + 1) == ENVIRON["NAME"]) print $(i + 2), $(i + 3), $(i + 4) }' build/test-soft.log)"
     if [ "$here $here_steps $here_now" = "$hash $steps $now" ]; then
         how=equal
     elif [ "$doubled" -gt 0 ] && [ -n "$here" ]; then
