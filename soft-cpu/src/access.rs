@@ -238,12 +238,9 @@ impl Cpu {
             exec: !leaf.no_execute && page.index.is_some(),
         };
         let global = leaf.entry & GLOBAL != 0 && self.sys.cr4 & CR4_PGE != 0;
-        let frame = (leaf.gpa & !0xfff, page.index.unwrap_or(0));
+        let frame = (leaf.gpa & !0xfff | if global { 0 } else { tlb::LOCAL_FRAME }, page.index.unwrap_or(0));
         let kind = PageKind { global, frame, size: leaf.size };
         self.tlb.fill(access.user, linear, page.host as u64, tags, kind);
-        if access.exec {
-            self.note_code_page(linear, global);
-        }
         // SAFETY: inside the page.
         let host = unsafe { page.host.add((linear & 0xfff) as usize) };
         Ok(Found { host, gpa: leaf.gpa, index: page.index })

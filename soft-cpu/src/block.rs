@@ -358,7 +358,7 @@ impl Cpu {
     }
 
     /// Code is about to run from a linear page.
-    pub(crate) fn note_code_page(&mut self, linear: u64, global: bool) {
+    fn note_code_page(&mut self, linear: u64, global: bool) {
         self.blocks.note_run(linear);
         if !global && linear >> 63 != 0 {
             self.blocks.local_high_code = true;
@@ -513,7 +513,10 @@ impl Cpu {
             }
         }
         let (frame, page) = self.tlb.frames[usize::from(self.user)][slot];
-        Ok((frame | (rip & 0xfff), page))
+        // Also where the tag was there before, from reading or from a run before the last bump: whoever asks is about
+        // to remember where this address leads.
+        self.note_code_page(rip, frame & tlb::LOCAL_FRAME == 0);
+        Ok((frame & !0xfff | (rip & 0xfff), page))
     }
 
     /// As [`Cpu::fetch`], of the second page of an instruction.

@@ -184,7 +184,7 @@ pub struct Cpu {
     pub(crate) short: bool,
     /// A repeated instruction stopped in between: it is not counted.
     pub(crate) partial: bool,
-    /// What the last instruction was, for the single-step trap: a MOV or POP to SS, SYSCALL, IRET, INT n.
+    /// What the last instruction was, for the single-step trap: a MOV or POP to SS, SYSCALL or SYSRET, IRET, INT n.
     pub(crate) stack_loaded: bool,
     pub(crate) system_call: bool,
     pub(crate) returned: bool,

@@ -37,7 +37,8 @@ pub(crate) fn straight(bytes: &[u8], max: usize) -> Decoded {
         }
         if error != DecoderError::None {
             if insns.is_empty() {
-                let run = if too_long(rest, error) { exec::raise_gp } else { exec::raise_ud };
+                // The decoder takes fifteen bytes only where it wanted more: too long is #GP(0), not #UD.
+                let run = if decoder.position() >= LONGEST { exec::raise_gp } else { exec::raise_ud };
                 insns.push(blank(run, at as u16, 1));
                 at += 1;
             }
@@ -53,11 +54,6 @@ pub(crate) fn straight(bytes: &[u8], max: usize) -> Decoded {
         }
     }
     Decoded { insns, len: at }
-}
-
-/// More than fifteen bytes: #GP(0) instead of #UD. With fifteen bytes at hand the decoder runs out of them.
-fn too_long(bytes: &[u8], error: DecoderError) -> bool {
-    error == DecoderError::NoMoreBytes && bytes.len() == LONGEST
 }
 
 fn blank(run: crate::insn::Exec, off: u16, len: u8) -> Insn {

@@ -265,8 +265,9 @@ impl Cpu {
             let since_user = self.counts.since_user().saturating_sub(u64::from(user));
             self.hooks.hits.push(WatchHit { rip, address, physical, size, kind, user, since_user });
         }
-        let still = !self.system_call || self.rflags & flags::TF != 0;
-        if trap && still && !self.software_interrupt && !self.stack_loaded {
+        // TF as SYSCALL and SYSRET leave it: what they load counts at once (Linux, entry_64.S, on SYSRET and TF).
+        let trap = if self.system_call { self.rflags & flags::TF != 0 } else { trap };
+        if trap && !self.software_interrupt && !self.stack_loaded {
             self.debug_cause |= 1 << 14;
         }
         if self.debug_cause != 0 && !self.stack_loaded {

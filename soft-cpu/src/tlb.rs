@@ -10,6 +10,9 @@ pub(crate) const SIZE: usize = 1024;
 /// Non-global fills remembered before a flush clears everything instead.
 const LOG: usize = SIZE;
 
+/// Set beside the guest-physical address of a frame whose page is not global.
+pub(crate) const LOCAL_FRAME: u64 = 1;
+
 /// One page.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(32))]
@@ -40,7 +43,7 @@ pub(crate) const fn slot(linear: u64) -> usize {
 pub(crate) struct Tlb {
     /// Supervisor, user.
     pub(crate) tables: [Box<[Entry; SIZE]>; 2],
-    /// Guest-physical page and RAM page index of each entry with an execute tag.
+    /// Guest-physical page, with [`LOCAL_FRAME`], and RAM page index of each entry with an execute tag.
     pub(crate) frames: [Box<[(u64, u64); SIZE]>; 2],
     /// Slots filled from non-global pages since the last flush: table in bit 15.
     log: Vec<u16>,
@@ -225,7 +228,7 @@ pub(crate) struct Tags {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageKind {
     pub(crate) global: bool,
-    /// Guest-physical address of the 4 KiB piece, and its RAM page index.
+    /// Guest-physical address of the 4 KiB piece with [`LOCAL_FRAME`], and its RAM page index.
     pub(crate) frame: (u64, u64),
     /// Bytes: 4 KiB, 2 MiB or 1 GiB.
     pub(crate) size: u64,

@@ -5,7 +5,7 @@ use crate::{
     cpu::{Cpu, Exit},
     event::Source,
     exec::mask,
-    fault::{self, gp, ud},
+    fault::{self, Abort, gp, ud},
     flags,
     insn::{FS, GS, Insn, Opd, R},
     state::Segment,
@@ -62,13 +62,18 @@ pub(crate) fn sysret(cpu: &mut Cpu, insn: &Insn) -> R {
     if !canonical(cpu.gpr[1]) {
         return Err(gp(0));
     }
+    let new = cpu.gpr[11] & 0x3c_7fd7;
+    // With TF the trap comes right behind it: it is run by itself, so that the main loop looks.
+    if !cpu.alone && new & flags::TF != 0 {
+        return Err(Abort::Alone);
+    }
     cpu.next_rip = cpu.gpr[1];
     let selector = (cpu.sys.star >> 48) as u16;
     cpu.sys.cs = flat(selector.wrapping_add(16) | 3, CODE_USER);
     cpu.sys.ss = flat(selector.wrapping_add(8) | 3, DATA_USER);
-    let flags = cpu.gpr[11] & 0x3c_7fd7;
-    cpu.change_rflags(flags);
+    cpu.change_rflags(new);
     cpu.set_user(true);
+    cpu.system_call = true;
     Ok(())
 }
 

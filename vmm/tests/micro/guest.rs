@@ -62,19 +62,19 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(60);
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     vector: u64,
-    error: u64,
+    pub(crate) error: u64,
     /// After a page fault, else 0.
     cr2: u64,
     /// Relative to the program's start.
     rip: i64,
     cs: u64,
     /// Without the status flags: some are undefined, and differ between vendors.
-    rflags: u64,
+    pub(crate) rflags: u64,
     rsp: u64,
     ss: u64,
     /// After #DB, else 0.
     dr6: u64,
-    gpr: Vec<u64>,
+    pub(crate) gpr: Vec<u64>,
 }
 
 /// How a program ended.
@@ -198,7 +198,7 @@ fn start(program: &Program) -> CpuState {
         es: data,
         fs: data,
         gs: data,
-        ldtr: Segment { unusable: true, ..segment(0, 0x82) },
+        ldtr: Segment { unusable: true, limit: 0, ..segment(0, 0x82) },
         tr: Segment { selector: 0x40, base: at::TSS, limit: 0x67, attributes: 0x8b, unusable: false },
         gdtr: DescriptorTable { base: at::GDT, limit: (DESCRIPTORS.len() * 8 - 1) as u16 },
         idtr: DescriptorTable { base: at::IDT, limit: 64 * 16 - 1 },
@@ -240,10 +240,12 @@ pub(crate) fn run(kind: EngineKind, program: &Program) -> Result<Outcome, Engine
             interrupt();
         }
     });
-    match engine.run(&Budget::default())? {
-        Exit::PortOut { port: DONE_PORT, data, .. } if data == [0] => {}
-        Exit::PortOut { port: DONE_PORT, data, .. } => end = format!("stopped by the handler: {data:?}"),
-        other => end = format!("{other:x?}"),
+    match engine.run(&Budget::default()) {
+        Ok(Exit::PortOut { port: DONE_PORT, data, .. }) if data == [0] => {}
+        Ok(Exit::PortOut { port: DONE_PORT, data, .. }) => end = format!("stopped by the handler: {data:?}"),
+        Ok(other) => end = format!("{other:x?}"),
+        // The processor may refuse a state (an entry that fails): that is how it ended, too.
+        Err(error) => end = error.to_string(),
     }
     drop(done);
     watchdog.join().expect("the watchdog does not panic");

@@ -58,6 +58,8 @@ pub(crate) fn handlers() -> &'static [u8] {
 global_asm!(
     ".pushsection .rodata.micro, \"a\"",
     ".p2align 4",
+    // Global: whoever uses them may be compiled into another object file.
+    ".globl micro_handlers_start, micro_handlers_end",
     "micro_handlers_start:",
     ".set v, 0",
     ".rept 64",
@@ -134,6 +136,7 @@ macro_rules! programs {
         $(global_asm!(
             ".pushsection .rodata.micro, \"a\"",
             ".p2align 4",
+            concat!(".globl micro_", stringify!($name), "_start, micro_", stringify!($name), "_end"),
             concat!("micro_", stringify!($name), "_start:"),
             $($line,)*
             "int 0x30",
@@ -309,7 +312,6 @@ programs! {
     wide: cpl 3, entries &[], debug false, [
         "fninit",
         "fxsave64 [0x800f00]", "fxrstor64 [0x800f00]",
-        "lea r15, [rip + 2f]", "fxrstor64 [0x802f00]", "2:", // its MXCSR has reserved bits: #GP in the end
         "lea r15, [rip + 2f]", "fxsave64 [0x804f08]", "2:",
         "fnsave [0x806fc0]", "frstor [0x806fc0]",
         "fnstenv [0x808ff0]", "fldenv [0x808ff0]",
@@ -324,7 +326,15 @@ programs! {
         "pcmpeqb xmm1, xmm1", "mov edi, 0x818ff8", "maskmovdqu xmm0, xmm1",
         "xor eax, eax", "mov ebx, 0x81a000", "xlatb",
         "movnti [0x81bffe], eax",
-        "clflush [0x81d000]", "prefetcht0 [0x81e000]",
+        "int 0x32",
+    ];
+    // CLFLUSH is a load as to faults; PREFETCH never faults.
+    clflush: cpl 3, entries &[], debug false, [
+        "clflush [0x81d000]", "prefetcht0 [0x81e000]", "int 0x32",
+    ];
+    // Reserved bits of MXCSR in an FXSAVE image: #GP, after the page faults.
+    mxcsr_reserved: cpl 3, entries &[], debug false, [
+        "lea r15, [rip + 2f]", "fxrstor64 [0x802f00]", "2:",
         "int 0x32",
     ];
     // Protection: what the error code says of each kind of page.
@@ -385,6 +395,29 @@ programs! {
         "mov eax, 0x800100", "call rax", "mov r9, rax",
         "int 0x32",
     ];
+    // As `remap`, of pages that ran before other pages were invalidated, and of pages that were read before they ran.
+    remap_code: cpl 0, entries &[RW, RW, RW, RW], debug false, [
+        "mov dword ptr [0x800100], 0xc301b0", // mov al, 1; ret
+        "mov dword ptr [0x801100], 0xc302b0",
+        "mov dword ptr [0x802100], 0xc303b0",
+        "mov dword ptr [0x803100], 0xc304b0",
+        "xor eax, eax", "xor ebp, ebp",
+        "mov ebx, 0x800100", "mov esi, 0x801100",
+        "call rbx", "mov r8, rax", "call rsi", "mov r9, rax",
+        "invlpg [0x801000]",
+        "call rbx", "mov r10, rax",
+        // Page 0 is what page 2 was.
+        "mov qword ptr [0x5000], 0x202007", "invlpg [0x800000]",
+        "call rbx", "mov r11, rax",
+        // Page 1 is read, run, and then what page 3 was.
+        "mov ecx, [0x801100]", "call rsi", "mov r12, rax",
+        "mov qword ptr [0x5008], 0x203007", "invlpg [0x801000]",
+        "call rsi", "mov r13, rax",
+        // And by CR3, all of them back.
+        "mov qword ptr [0x5000], 0x200007", "mov qword ptr [0x5008], 0x201007", "mov rax, cr3", "mov cr3, rax",
+        "xor eax, eax", "call rbx", "mov edx, eax", "call rsi", "mov r14, rax",
+        "int 0x32",
+    ];
     exceptions_user: cpl 3, entries &[RW, RW], debug false, [
         "lea r15, [rip + 2f]", "xor ecx, ecx", "div ecx", "2:",
         "lea r15, [rip + 2f]", "mov eax, 0x80000000", "cdq", "mov ecx, -1", "idiv ecx", "2:",
@@ -414,7 +447,9 @@ programs! {
         "lea r15, [rip + 2f]", "mov eax, 0x800008", "movaps xmm0, [rax]", "2:",
         "lea r15, [rip + 2f]", "cmpxchg16b [0x800008]", "2:",
         "int 0x32",
-        // Alignment checks at CPL 3 with AC.
+    ];
+    // Alignment checks at CPL 3 with AC.
+    alignment: cpl 3, entries &[RW, RW], debug false, [
         "pushfq", "or dword ptr [rsp], 0x40000", "popfq",
         "lea r15, [rip + 2f]", "mov eax, [0x800001]", "2:",
         "lea r15, [rip + 2f]", "movsd xmm0, [0x800004]", "2:",
@@ -447,7 +482,6 @@ programs! {
         "lea r15, [rip + 2f]", "mov eax, 0x14", "mov fs, ax", "2:",             // no LDT
         "lea r15, [rip + 2f]", "mov eax, 0x28", "mov ss, ax", "2:",             // DPL 3 at CPL 0
         "lea r15, [rip + 2f]", "mov eax, 0x50", "mov ss, ax", "2:",             // not present
-        "lea r15, [rip + 2f]", "mov eax, 3", "mov ss, ax", "2:",                // null with RPL 3
         "xor eax, eax", "mov ss, ax", "mov eax, 0x18", "mov ss, ax",            // null is allowed at CPL 0
         "lea r15, [rip + 2f]", "mov eax, 0x40", "ltr ax", "2:",                 // busy
         "lea r15, [rip + 2f]", "mov eax, 0x30", "ltr ax", "2:",                 // no TSS
@@ -457,7 +491,6 @@ programs! {
         "lea r15, [rip + 2f]", "mov rax, cr0", "bts rax, 29", "mov cr0, rax", "2:", // NW without CD
         "lea r15, [rip + 2f]", "mov rax, cr4", "bts rax, 15", "mov cr4, rax", "2:", // reserved
         "lea r15, [rip + 2f]", "mov rax, cr4", "btr rax, 5", "mov cr4, rax", "2:", // PAE in long mode
-        "lea r15, [rip + 2f]", "mov rax, cr3", "bts rax, 60", "mov cr3, rax", "2:", // reserved
         "lea r15, [rip + 2f]", "mov rax, 0x100000000", "mov dr7, rax", "2:",
         "lea r15, [rip + 2f]", ".byte 0x0f, 0x20, 0xc8", "2:",                  // mov rax, cr1
         // TS: #NM.
@@ -480,6 +513,12 @@ programs! {
         "sti", "lea r15, [rip + 2f]", "int 0x31", "2:", "lea r15, [rip + 2f]", "int 0x36", "2:", "cli",
         "lea r15, [rip + 2f]", "int 0x40", "2:",                                 // beyond the limit
         "lea r15, [rip + 2f]", "mov rbx, 0x0000800000000000", "mov [rbx], eax", "2:",
+        "int 0x32",
+    ];
+    // What some emulators let pass: a null SS of another RPL, reserved bits of CR3.
+    reserved_kernel: cpl 0, entries &[], debug false, [
+        "lea r15, [rip + 2f]", "mov eax, 3", "mov ss, ax", "2:",
+        "lea r15, [rip + 2f]", "mov rax, cr3", "bts rax, 60", "mov cr3, rax", "2:",
         "int 0x32",
     ];
     // IRETQ and far returns that fail, and one that goes to user mode and back.
@@ -555,11 +594,11 @@ programs! {
         "mov ecx, 0x2b", "verr cx", "setz al", "verw cx", "setz ah", "int 0x32",
         "mov ecx, 0x18", "verr cx", "setz al", "verw cx", "setz ah", "int 0x32",
         "mov ecx, 0x33", "verr cx", "setz al", "verw cx", "setz ah", "int 0x32",
-        // A bad base.
+        "jmp 8f", "9:", ".short 0x33, 0", "8:",
+    ];
+    bad_base: cpl 3, entries &[], debug false, [
         "lea r15, [rip + 2f]", "mov rax, 0x800000000000", "wrfsbase rax", "2:",
-        "int 0x32", "jmp 8f",
-        "9:", ".short 0x33, 0",
-        "8:",
+        "int 0x32",
     ];
     segments_kernel: cpl 0, entries &[RW, RW], debug false, [
         "mov ecx, 0xc0000100", "mov eax, 0x800010", "xor edx, edx", "wrmsr",
@@ -576,16 +615,19 @@ programs! {
     msrs: cpl 0, entries &[], debug false, [
         "lea r15, [rip + 2f]", "mov ecx, 0x12345", "rdmsr", "2:",
         "lea r15, [rip + 2f]", "mov ecx, 0x12345", "wrmsr", "2:",
-        "lea r15, [rip + 2f]", "mov ecx, 0xc0000100", "xor eax, eax", "mov edx, 0x8000", "wrmsr", "2:",
-        "lea r15, [rip + 2f]", "mov ecx, 0xc0000082", "wrmsr", "2:",
         "lea r15, [rip + 2f]", "mov ecx, 0xc0000080", "mov eax, 0xffffffff", "wrmsr", "2:",
         "mov ecx, 0xc0000080", "rdmsr", "int 0x32",
-        // LME cannot be cleared while paging.
-        "lea r15, [rip + 2f]", "mov ecx, 0xc0000080", "mov eax, 0xc01", "xor edx, edx", "wrmsr", "2:",
         "mov ecx, 0xc0000103", "mov eax, 7", "xor edx, edx", "wrmsr", "rdmsr", "int 0x32",
         "mov ecx, 0x277", "rdmsr", "int 0x32",
-        "lea r15, [rip + 2f]", "mov eax, 2", "wrmsr", "2:",
         "mov ecx, 0x174", "mov eax, 0x10", "xor edx, edx", "wrmsr", "rdmsr", "int 0x32",
+    ];
+    // Bases that are not canonical, LME cleared while paging, a memory type that does not exist.
+    bad_msrs: cpl 0, entries &[], debug false, [
+        "lea r15, [rip + 2f]", "mov ecx, 0xc0000100", "xor eax, eax", "mov edx, 0x8000", "wrmsr", "2:",
+        "lea r15, [rip + 2f]", "mov ecx, 0xc0000082", "wrmsr", "2:",
+        "lea r15, [rip + 2f]", "mov ecx, 0xc0000080", "mov eax, 0xc01", "xor edx, edx", "wrmsr", "2:",
+        "lea r15, [rip + 2f]", "mov ecx, 0x277", "mov eax, 2", "wrmsr", "2:",
+        "int 0x32",
     ];
     // NXE off: bit 63 is reserved.
     no_nxe: cpl 0, entries &[RW | NX], debug false, [
@@ -604,8 +646,11 @@ programs! {
         "cmp eax, 2", "je 4f", "nop", "4:",
         "and ebx, ~0x100", "push rbx", "popfq",
         "nop",
-        ".byte 0xf1",
         "int 0x32",
+    ];
+    // INT1: a trap without its bit in DR6.
+    int1: cpl 3, entries &[], debug false, [
+        "lea r15, [rip + 2f]", ".byte 0xf1", "2:", "int 0x32",
     ];
     trap_flag_kernel: cpl 0, entries &[RW], debug false, [
         // Into user mode by SYSRET with TF, back by SYSCALL, which masks it.
