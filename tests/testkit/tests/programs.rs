@@ -1,19 +1,12 @@
-//! What real programs use of the kernel, one program after the other: each is the same however it is run. Prints a line
-//! `hash PROGRAM HASH STEPS NOW DOUBLED` each, by which the test bench compares the engines. Where they differ,
+//! What real programs use of the kernel, one program after the other: each is the same however it is run.
 //! `REWIND_TEST_SHOW=wio,wmem` runs these alone, once, and prints all they say.
-//!
-//! DOUBLED counts instructions that faulted twice, first as a read and then as a write, which a read-modify-write of an
-//! untouched page does inside QEMU's emulator and on no CPU (self-test: write-fault). Each is a step too many.
-
-use std::collections::BTreeMap;
 
 use rewind_platform::{
     control::{TRACE_FAULT, TRACE_FUTEX, TRACE_MMAP, TRACE_SYSCALL},
     job::Job,
-    record::{REC_FAULT, RecordHeader},
 };
 use testkit::{FileImage, Gatherer, Kit, Outcome, config, finish, job};
-use vmm::{EndReason, EngineKind, Machine, MachineConfig, RecordSink, Stop, Until, address::Step};
+use vmm::{EndReason, EngineKind, Machine, MachineConfig, Stop, Until, address::Step};
 
 /// Every program and what of its output must be there.
 const PROGRAMS: [(&[&str], &str); 9] = [
@@ -42,52 +35,13 @@ fn restored(kit: &Kit, program: &[&str]) -> Outcome {
     finish(&mut machine)
 }
 
-/// Counts instructions that faulted as a read, then again as a write.
-#[derive(Default)]
-struct Doubled {
-    gatherer: Gatherer,
-    /// Each thread's last fault: address, instruction, error code.
-    last: BTreeMap<u64, (u64, u64, u32)>,
-    count: u64,
-}
-
-impl RecordSink for Doubled {
-    fn record(&mut self, header: &RecordHeader, payload: &[u8]) {
-        const WRITE: u32 = 2;
-        if header.kind == REC_FAULT {
-            let word = |at: usize| u64::from_le_bytes(payload[at..at + 8].try_into().unwrap());
-            let fault = (word(0), word(8), header.aux);
-            if self.last.insert(header.thread, fault) == Some((fault.0, fault.1, fault.2 & !(WRITE | 1)))
-                && fault.2 & WRITE != 0
-            {
-                self.count += 1;
-            }
-        }
-        self.gatherer.record(header, payload);
-    }
-
-    fn console(&mut self, text: &[u8]) {
-        self.gatherer.console(text);
-    }
-}
-
-/// With every richer record, which must not show in the run; and how many instructions faulted twice.
-fn traced(kit: &mut Kit, job: &Job) -> (Outcome, u64) {
+/// With every richer record, which must not show in the run.
+fn traced(kit: &mut Kit, job: &Job) -> Outcome {
     let machine = kit.start(job);
     machine.set_trace_level(TRACE_SYSCALL | TRACE_FUTEX | TRACE_FAULT | TRACE_MMAP);
-    let mut sink = Doubled::default();
-    let stop = machine.run(&Until::END, &mut sink).unwrap();
-    let outcome = sink.gatherer.finish(machine, &stop);
+    let outcome = finish(machine);
     machine.set_trace_level(0);
-    (outcome, sink.count)
-}
-
-/// The line by which engines are compared.
-fn tell(name: &str, outcome: &Outcome, doubled: u64) {
-    println!("hash {name} {} {} {} {doubled}", outcome.hash_without_console(), outcome.steps, outcome.now);
-    if testkit::engine() == EngineKind::Soft {
-        assert_eq!(doubled, 0, "{name}: a read-modify-write is one fault");
-    }
+    outcome
 }
 
 /// Stopped a hundred times on the way.
@@ -117,10 +71,8 @@ fn every_program_has_one_hash_however_it_is_run() {
         let first = kit.run(&job(program));
         ended_well(&first, program);
         assert!(first.output.contains(wanted), "{program:?} does not say {wanted:?}:\n{}", first.output);
-        let name = program.join(" ").replace(' ', "_");
-        let (traced, doubled) = traced(&mut kit, &job(program));
-        tell(&name, &first, doubled);
-        let mut again = vec![("traced", traced), ("restored", restored(&kit, program))];
+        let mut again =
+            vec![("traced", traced(&mut kit, &job(program))), ("restored", restored(&kit, program))];
         // The bench has six minutes for everything.
         if testkit::engine() == EngineKind::Soft {
             again.push(("again", kit.run(&job(program))));
@@ -226,11 +178,10 @@ fn cores_are_reported_and_change_nothing_between_runs() {
                   for i in 1 2 3 4; do (for j in 1 2 3; do echo $i.$j; sleep 0.00$i; done) & done; wait";
     let mut many = job(&["sh", "-c", script]);
     many.cores = 4;
-    let (first, (second, doubled)) = (kit.run(&many), traced(&mut kit, &many));
+    let (first, second) = (kit.run(&many), traced(&mut kit, &many));
     ended_well(&first, &["cores"]);
     assert!(first.output.starts_with("4\n4\n"), "{}", first.output);
     assert_eq!(first.hash, second.hash);
-    tell("cores", &first, doubled);
 }
 
 #[test]
@@ -240,13 +191,10 @@ fn the_guest_ends_by_itself_in_words() {
     assert_eq!(restart.stop, Stop::End(EndReason::Restart), "{}", restart.console);
 
     // More than the machine has: the kernel kills the program, and says so.
-    let (again, doubled) = traced(&mut kit, &job(&["tail", "/dev/zero"]));
     let hungry = [kit.run(&job(&["tail", "/dev/zero"])), kit.run(&job(&["tail", "/dev/zero"]))];
     assert_eq!(hungry[0].status, Some(9), "{}", hungry[0].output);
     assert!(hungry[0].console.contains("Out of memory: Killed process"), "{}", hungry[0].console);
     assert_eq!(hungry[0].hash, hungry[1].hash);
-    // The engines are compared without the kernel's words, which show undefined flags.
-    tell("hungry", &again, doubled);
 
     // No init to run.
     let mut files = testkit::kernel();
@@ -278,53 +226,4 @@ fn a_truncated_image_is_said() {
         assert!(said || outcome.status.is_some_and(|status| status != 0), "{len}: {}", outcome.output);
     }
     std::fs::remove_file(&path).unwrap();
-}
-
-/// More of them, for the comparison of the engines: name and command.
-const UTILITIES: [(&str, &[&str]); 12] = [
-    ("forktree", &["forktree", "4"]),
-    ("switch", &["switch", "4", "500"]),
-    ("random", &["random"]),
-    ("deadlock", &["deadlock"]),
-    ("deadlock-tcp", &["deadlock", "tcp"]),
-    ("pipewait", &["pipewait"]),
-    ("sleep", &["/usr/bin/sleep", "3"]),
-    ("sort", &["sh", "-c", "seq 1 2000 | sort -r | uniq | md5sum"]),
-    (
-        "awk",
-        &["sh", "-c", "seq 1 300 | awk '{ s += $1 * $1; t[$1 % 7] += s } END { print s, t[3], length(t) }'"],
-    ),
-    ("gzip", &["sh", "-c", "gzip -c /usr/bin/sleep | gunzip -c | cksum"]),
-    (
-        "files",
-        &[
-            "sh",
-            "-c",
-            "cd /tmp; for i in 1 2 3; do mkdir d$i; echo $i > d$i/f; ln -s f d$i/l; done; cat */l; du -a | sort; rm -r d*; ls",
-        ],
-    ),
-    (
-        "signals",
-        &[
-            "sh",
-            "-c",
-            "trap 'echo caught' USR1; kill -USR1 $$; (sleep 5 & kill $!; wait $!; echo $?); timeout 1 sleep 9; echo $?",
-        ],
-    ),
-];
-
-#[test]
-fn utilities_have_one_hash() {
-    let mut kit = Kit::boot();
-    for (name, command) in UTILITIES {
-        let (first, second) = (kit.run(&job(command)), kit.run(&job(command)));
-        assert_eq!(first.failed, None, "{name}");
-        assert!(matches!(first.stop, Stop::End(_)), "{name}: {:?}", first.stop);
-        println!("hash {name} {} {} {}", first.hash, first.steps, first.now);
-        assert_eq!(
-            (&first.hash, first.steps, &first.output),
-            (&second.hash, second.steps, &second.output),
-            "{name}"
-        );
-    }
 }
