@@ -20,10 +20,11 @@ if [ -x tests/bench/kvm.sh ]; then
     step "kvm engine in the test bench"
     tests/bench/kvm.sh
 fi
+# In the release profile, as everything above: nothing is compiled twice, and a software CPU without optimisation is slow.
 step "tests"
 if cargo nextest --version >/dev/null 2>&1; then
-    cargo nextest run --workspace --no-fail-fast
+    cargo nextest run --release --workspace --no-fail-fast
 else
     echo "(cargo-nextest is not installed; using cargo test)"
-    cargo test --workspace --no-fail-fast
+    cargo test --release --workspace --no-fail-fast
 fi

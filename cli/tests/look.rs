@@ -158,3 +158,19 @@ fn shell_runs_programs_in_a_throw_away_fork() {
     }
     assert!(home.ok(&["replay", &run]).contains("identical"));
 }
+
+#[test]
+fn a_shell_at_and_after_the_end_of_the_job() {
+    let home = Sandbox::new("late");
+    // Dynamically linked programs of a root that is read as they go: many page faults, on both sides of a fork.
+    let run = over_the_host(&home, &["sh", "-c", "echo last > kept"]).id;
+    let events = home.ok(&["events", &run, "--json"]);
+    let step = |line: &str| {
+        serde_json::from_str::<serde_json::Value>(line).ok().and_then(|event| event["step"].as_u64()).unwrap()
+    };
+    let end = step(events.lines().last().unwrap());
+    for at in (end - 15..=end).step_by(3).map(|step| step.to_string()).chain(["@end".into()]) {
+        let said = home.ok(&["shell", &run, &at, "-c", "cat kept; ls / | wc -l | grep -c ."]);
+        assert_eq!(said, "last\n1\n", "at {at}");
+    }
+}

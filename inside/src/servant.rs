@@ -151,10 +151,35 @@ impl<'m> Servant<'m> {
         new_process(self.machine, &known, self.caller, instruction)
     }
 
-    /// Waits until the servant's call (of [`Servant::child`]) returns.
-    pub(crate) fn back(&mut self) -> Result<u64, InsideError> {
-        self.caller.syscalls += 1;
-        checked("start a process", returned(self.machine, &mut self.caller)?)
+    /// Makes the child execute a program, by the arguments of execve, and waits until the servant is back from its clone:
+    /// the process's id, or the error number. Either of the two may come to a commit first.
+    pub(crate) fn execute(
+        &mut self,
+        child: &mut Caller,
+        [path, argv, env]: [u64; 3],
+    ) -> Result<Result<u64, i32>, InsideError> {
+        let instruction = child.instruction;
+        let behind = instruction + SYSCALL.len() as u64;
+        Saved::read(self.machine)?
+            .calling(instruction, nr::EXECVE, [path, argv, env, 0, 0, 0])
+            .write(self.machine)?;
+        let mut executed = false;
+        loop {
+            next_commit(self.machine)?;
+            let (now, regs) = (tid(self.machine), Saved::read(self.machine)?);
+            let (rip, result) = (regs.get(word::RIP), regs.get(word::RAX) as i64);
+            if now == child.tid && !executed {
+                *child = caller(self.machine, instruction);
+                if rip == behind && (-4095..0).contains(&result) {
+                    return Ok(Err(-result as i32));
+                }
+                // At the instruction still: a page fault on the way.
+                executed = rip != instruction;
+            } else if now == self.caller.tid && rip == self.caller.instruction + SYSCALL.len() as u64 {
+                self.caller = caller(self.machine, self.caller.instruction);
+                return checked("start a process", result).map(Ok);
+            }
+        }
     }
 
     fn write_code(&mut self, at: u64, bytes: &[u8]) -> Result<(), InsideError> {

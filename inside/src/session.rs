@@ -2,7 +2,7 @@
 
 use crate::{
     InsideError,
-    servant::{Caller, Servant, call, checked, nr},
+    servant::{Servant, call, checked, nr},
 };
 
 /// What to start.
@@ -147,8 +147,8 @@ fn start(
     ask(servant, "unblock signals", nr::RT_SIGPROCMASK, [2, none, 0, 8, 0, 0])?;
     let mut refused = None;
     for path in paths {
-        match execute(servant, &mut child, path, argv, env)? {
-            Ok(()) => return servant.back(),
+        match servant.execute(&mut child, [path, argv, env])? {
+            Ok(process) => return Ok(process),
             // ENOENT, ENOTDIR: the next folder; anything else is the reason, if nothing is found.
             Err(2 | 20) => {}
             Err(errno) => refused = Some(errno),
@@ -161,18 +161,6 @@ fn start(
         Some(errno) => InsideError::Refused { what: format!("cannot run {shown}"), errno },
         None => InsideError::NoProgram(shown),
     })
-}
-
-/// Its error number, or that the child runs another program now.
-fn execute(
-    servant: &mut Servant<'_>,
-    child: &mut Caller,
-    path: u64,
-    argv: u64,
-    env: u64,
-) -> Result<Result<(), i32>, InsideError> {
-    let result = call(servant.machine, child, nr::EXECVE, [path, argv, env, 0, 0, 0])?;
-    Ok(if result < 0 { Err(-result as i32) } else { Ok(()) })
 }
 
 /// Puts the vectors and every path to try into the servant's room, which its child has a copy of.

@@ -480,9 +480,10 @@ impl Cpu {
 
     /// INVLPG.
     pub(crate) fn flush_tlb_page(&mut self, linear: u64) {
-        self.tlb.flush_page(linear);
+        let large = self.tlb.flush_page(linear);
         let high = linear >> 63 != 0;
-        if self.blocks.may_have_run(linear) {
+        // Of a large page, code may have run in another 4 KiB.
+        if large || self.blocks.may_have_run(linear) {
             self.bump_jumps(!high, high);
         }
     }

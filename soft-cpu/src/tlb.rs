@@ -141,13 +141,14 @@ impl Tlb {
         }
     }
 
-    /// Forgets one page (all of it, if it may be a large one).
-    pub(crate) fn flush_page(&mut self, linear: u64) {
+    /// Forgets one page; everything, if it may be a large one, which it then answers.
+    pub(crate) fn flush_page(&mut self, linear: u64) -> bool {
         self.watched = UNWATCHED;
         for size in [21, 30] {
             let bit = large_bit(linear, size);
             if self.large[bit / 64] & 1 << (bit % 64) != 0 {
-                return self.flush_all();
+                self.flush_all();
+                return true;
             }
         }
         let slot = slot(linear);
@@ -158,6 +159,7 @@ impl Tlb {
                 reset(table, slot);
             }
         }
+        false
     }
 
     /// Forgets every write tag: the next write to each page goes through the walk again.

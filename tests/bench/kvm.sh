@@ -7,17 +7,22 @@ cd "$(dirname "$0")/../.."
 
 tests/guest/build.sh
 [ -x target/release/rewind ] || { echo "test-kvm: target/release/rewind is missing; run 'make build'" >&2; exit 1; }
-# The test programs, built here, run there: their paths, one a line.
-programs() { # CARGO ARGUMENTS
-    cargo test --quiet --no-run --message-format=json "$@" |
-        sed -n 's/.*"profile":{[^}]*"test":true}.*"executable":"\([^"]*\)".*/\1/p'
+# The test programs, built here as `make test` builds all of them, run there.
+built=$(cargo test --quiet --release --workspace --no-run --message-format=json)
+program() { # PACKAGE TEST
+    python3 -c 'import json, sys
+for line in map(json.loads, sys.stdin):
+    target = line.get("target", {})
+    if line.get("executable") and target["kind"] == ["test"] and target["name"] == sys.argv[2] \
+            and f"/{sys.argv[1]}/tests/" in target["src_path"]:
+        print(line["executable"])' "$@" <<<"$built"
 }
-engine=$(programs --release -p vmm --test engine)
-micro=$(programs --release -p vmm --test micro)
-machine=$(programs --release -p testkit --test machine)
-programs=$(programs --release -p testkit --test programs)
-engines=$(programs --release -p testkit --test engines)
-input=$(programs --release -p testkit --test input)
+engine=$(program vmm engine)
+micro=$(program vmm micro)
+machine=$(program testkit machine)
+programs=$(program testkit programs)
+engines=$(program testkit engines)
+input=$(program testkit input)
 for program in "$engine" "$micro" "$machine" "$programs" "$engines" "$input"; do
     [ -n "$program" ] || { echo "test-kvm: the test programs were not built" >&2; exit 1; }
 done
