@@ -417,7 +417,10 @@ programs! {
         "mov qword ptr [0x5000], 0x200007", "mov qword ptr [0x5008], 0x201007", "mov rax, cr3", "mov cr3, rax",
         "xor eax, eax", "call rbx", "mov edx, eax", "call rsi", "mov r14, rax",
         "int 0x32",
-        // A large page: invalidated by another of its addresses, all of it is.
+    ];
+    // A large page: invalidated by another of its addresses, all of it is (SDM volume 3, 4.10.4.1).
+    remap_large: cpl 0, entries &[], debug false, [
+        "xor eax, eax",
         "mov dword ptr [0x605100], 0xc305b0", "mov ebx, 0x605100", "call rbx", "mov r8, rax",
         "mov eax, [0x3018]", "xor eax, 0x200000", "mov [0x3018], eax",
         "invlpg [0x600000]",
