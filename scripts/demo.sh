@@ -3,8 +3,11 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-scripts/setup.sh
-scripts/build.sh
+# --built: all is there; only show.
+if [ "${1-}" != --built ]; then
+    scripts/setup.sh
+    scripts/build.sh
+fi
 make -s -C examples B="$PWD/build/examples"
 
 # A root for the job: the program and the libraries it needs.
@@ -16,14 +19,16 @@ ldd build/examples/bank | grep -o '/[^ ]*' | sort -u | while read -r library; do
     cp -L "$library" "$root$library"
 done
 
-export REWIND_HOME=$PWD/build/demo-home
+export REWIND_HOME=${DEMO_HOME:-$PWD/build/demo-home}
 rewind=target/release/rewind
+# The command goes past whatever what it prints is piped through.
+exec 3>&1
 show() {
-    printf '\n$ rewind %s\n' "$*"
+    printf '\n$ rewind %s\n' "$*" >&3
     "$rewind" "$@"
 }
 
-show run --root "$root" -- /bin/bank | tail -n 2
+show run --root "$root" -- /bin/bank 2>&1 | tail -n 3
 status=0
 show check --root "$root" -- /bin/bank | tee build/demo-report || status=$?
 [ "$status" = 1 ] || { echo "demo: check was to find the lost update (exit status 1) and ended with $status"; exit 1; }

@@ -16,6 +16,8 @@ step "lints"
 cargo clippy --quiet --workspace --all-targets -- -D warnings
 step "documentation"
 RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
+step "the demo, as the README shows it"
+tests/show/readme.py
 if [ -x tests/bench/kvm.sh ]; then
     step "kvm engine in the test bench"
     tests/bench/kvm.sh
