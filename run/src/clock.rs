@@ -19,3 +19,20 @@ impl Wall {
         Wall::now().0.duration_since(self.0)
     }
 }
+
+/// Processor time of the thread that asks. What is spaced by it does not depend on what else the machine has to do.
+#[derive(Clone, Copy, Debug)]
+pub struct Worked(Duration);
+
+impl Worked {
+    /// The calling thread's until now.
+    pub fn now() -> Worked {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Worked(Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec.unsigned_abs() as u32))
+    }
+
+    /// Since then; asked in the same thread.
+    pub fn elapsed(self) -> Duration {
+        Worked::now().0.saturating_sub(self.0)
+    }
+}

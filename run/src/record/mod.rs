@@ -18,7 +18,7 @@ use vmm::{
 
 use crate::{
     boot::{self, Boot, Kernel},
-    clock::Wall,
+    clock::{Wall, Worked},
     durable::WriteError,
     ending::Facts,
     error::StageError,
@@ -48,7 +48,7 @@ pub struct Options<'a> {
     pub timeout: Option<Duration>,
     /// Set by Ctrl-C: stop and keep what is done.
     pub interrupted: Arc<AtomicBool>,
-    /// Wall time between keyframes, at least; `None` records without.
+    /// Processor time of the machine between keyframes, at least; `None` records without.
     pub keyframes: Option<Duration>,
     /// Record even if the run is known, and compare.
     pub again: bool,
@@ -65,7 +65,7 @@ pub struct Options<'a> {
 pub const ORIGIN: crate::envelope::Kind =
     crate::envelope::Kind { magic: *b"RWDORIG\0", version: 1, name: "origin", limit: 1 << 30 };
 
-/// Wall time between keyframes unless asked otherwise: with it a seek runs at most about that long.
+/// Processor time of the machine between keyframes unless asked otherwise: a seek runs at most about that long.
 pub const SPACING: Duration = Duration::from_millis(250);
 
 /// What came of [`record`].
@@ -211,7 +211,9 @@ struct Limits {
     interrupted: Arc<AtomicBool>,
     /// The engine does not count instructions: a guest without steps is noticed by wall time.
     by_wall: bool,
+    /// Between two keyframes, and before the first.
     spacing: Duration,
+    first: Duration,
 }
 
 impl Recorder<'_> {
@@ -237,11 +239,14 @@ impl Recorder<'_> {
             first_event: None,
         };
         let keeper = options.keyframes.map(|_| Keeper::start(self.home, dir, &self.boot, &start, stage));
+        let spacing = options.keyframes.unwrap_or(SPACING);
         let limits = Limits {
+            // A fork begins with its parent's keyframes: a short one needs none of its own.
+            first: if matches!(start.base, Base::Step(_)) { spacing * 4 } else { spacing },
             timeout: options.timeout,
             interrupted: options.interrupted.clone(),
             by_wall: options.spin_limit.is_some() && options.engine != EngineKind::Soft,
-            spacing: options.keyframes.unwrap_or(SPACING),
+            spacing,
         };
         let stopped = self.drive(stage, &mut sink, keeper, &limits)?;
         sink.writer.sync()?;
@@ -372,8 +377,8 @@ impl Recorder<'_> {
     ) -> Result<End, StageError> {
         let ticker = Ticker::start(stage.machine().interrupter(), limits);
         let spacing = limits.spacing;
-        let mut last = Wall::now();
-        let mut wait = spacing;
+        let mut last = Worked::now();
+        let mut wait = limits.first;
         let end = loop {
             let stop = stage.run(&Until::END, sink)?;
             if let Some(error) = sink.error.take() {
@@ -400,11 +405,11 @@ impl Recorder<'_> {
                 && last.elapsed() >= wait
                 && stage.machine().at_commit()
             {
-                let began = Wall::now();
+                let began = Worked::now();
                 keeper.keep(stage.snapshot()?, sink.writer.records())?;
                 // Copying may take a fifth of the time at most.
                 wait = spacing.max(began.elapsed() * 4);
-                last = Wall::now();
+                last = Worked::now();
             }
         };
         drop(ticker);
