@@ -25,6 +25,8 @@ pub struct Options<'a> {
     pub reads: bool,
     /// Stop once so many accesses were found.
     pub limit: Option<usize>,
+    /// Of a bit-field: the first bit and how many; writes that leave them as they are do not count.
+    pub bits: Option<(u64, u64)>,
     /// Set by Ctrl-C.
     pub interrupted: &'a AtomicBool,
     /// Told now and then how many windows of how many were searched.
@@ -199,7 +201,7 @@ fn run_windows(
         begin: &|_, machine| Gathered::begin(wanted, machine),
         hit: &|gathered: &mut Gathered, machine, hit| gathered.hit(wanted, machine, hit),
     };
-    Ok(backward(timelines, windows, &search, |_, gathered| done(gathered))?)
+    Ok(backward(timelines.iter_mut(), windows, &search, |_, gathered| done(gathered))?)
 }
 
 impl State<'_> {
@@ -210,6 +212,7 @@ impl State<'_> {
             root: self.root,
             all: self.options.all,
             reads: self.options.reads,
+            bits: self.options.bits,
             most_hits: None,
         }
     }
@@ -319,6 +322,8 @@ impl State<'_> {
                         self.pieces.push(moved.clone());
                         copied.push(moved);
                     }
+                    // Older than a write of all of it, which is what was asked for.
+                    Fill::From(_) if !self.options.all && seen.covers(piece) => {}
                     Fill::From(origin) => {
                         self.found.origins.push((piece.offset, piece.len, origin.clone()));
                     }

@@ -174,6 +174,23 @@ pub fn translate(memory: &GuestMemory, root: Gpa, at: Gva) -> Option<Gpa> {
     None
 }
 
+/// The frames on the way from `root` to what is mapped at `at`: page tables, and the page at the end if there is one.
+/// While none of them is written, neither the mapping nor what it shows changes.
+pub fn way_to(memory: &GuestMemory, root: Gpa, at: Gva) -> Vec<Gpa> {
+    const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
+    let mut frames = vec![Gpa(root.0 & ADDRESS)];
+    for level in (1..4).rev() {
+        let table = frames.last().map_or(0, |frame| frame.0);
+        let index = (at.0 >> (12 + 9 * level)) & 0x1ff;
+        match memory.read_u64(Gpa(table + index * 8)) {
+            Ok(entry) if entry & 1 != 0 && entry & 0x80 == 0 => frames.push(Gpa(entry & ADDRESS)),
+            _ => break,
+        }
+    }
+    frames.extend(translate(memory, root, at).map(|page| Gpa(page.0 & ADDRESS)));
+    frames
+}
+
 /// Reads virtual memory by the page tables at `root`, whole or not at all.
 pub fn read_virtual(memory: &GuestMemory, root: Gpa, at: Gva, out: &mut [u8]) -> Read<()> {
     let mut done = 0;

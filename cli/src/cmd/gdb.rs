@@ -51,7 +51,14 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     if args.at == "@end" {
         at = end(&timeline, args.pid)?.unwrap_or(at);
     }
-    let mut travel = Travel::new(timeline, at, args.pid)?;
+    let again = || context::timeline(&home, &args.run, Some(EngineKind::Soft));
+    let mut travel = Travel::new(timeline, at, args.pid)?.with_helper(Box::new(|| match again() {
+        Ok(timeline) => Some(timeline),
+        Err(error) => {
+            context::notice(&format!("no second machine to search with: {error:#}"));
+            None
+        }
+    }));
     if args.at == "@end" {
         travel.jump_to_end()?;
     }

@@ -2,6 +2,7 @@
 
 mod files;
 mod front;
+mod linker;
 mod monitor;
 pub mod registers;
 mod session;

@@ -10,7 +10,7 @@ use crate::{look, travel::history::What};
 const HELP: &str = "\
 monitor position         where this is: step, or step+instructions
 monitor where            every thread's own line, of all processes
-monitor goto P           go there: a step (3291), step+instructions (3291+120), start, end, or a bookmark
+monitor goto P           go there: a step (3291), step+instructions (3291+120), @crash, start, end, or a bookmark
 monitor bookmark [NAME]  remember this position; without a name, list those remembered
 monitor events [N]       signals, programs executed and the end of this process, the N nearest (20)
 monitor hash             BLAKE3 of the whole machine: all memory and the CPU
@@ -88,8 +88,13 @@ impl Session<'_> {
     fn goto(&mut self, at: &str) -> String {
         let known = self.bookmarks.get(at).copied();
         let moved = match at {
-            "end" => self.travel.jump_to_end(),
-            "start" => self.travel.jump_to_start(),
+            "end" | "@end" => self.travel.jump_to_end(),
+            "start" | "@job" => self.travel.jump_to_start(),
+            "@crash" => match self.travel.jump_to_crash() {
+                Ok(true) => Ok(()),
+                Ok(false) => return format!("process {} did not crash\n", self.travel.pid()),
+                Err(error) => Err(error),
+            },
             _ => match known.or_else(|| position(at)) {
                 Some(at) => self.travel.jump(at),
                 None => return format!("{at} is no position and no bookmark\n"),

@@ -10,7 +10,7 @@ use gdbstub::{
 use rewind_platform::state::Fact;
 use vmm::address::{Gva, Position};
 
-use super::{registers, signals};
+use super::{linker::Places, registers, signals};
 use crate::{
     files,
     look::{self, Files},
@@ -66,6 +66,8 @@ pub struct Session<'h> {
     pub(super) suffix: Option<String>,
     /// gdb understands exec events.
     pub(super) exec_events: bool,
+    /// Places in the files that breakpoints were set in.
+    pub(super) linkers: BTreeMap<Vec<u8>, Places>,
     notice: Box<dyn Fn(&str)>,
 }
 
@@ -100,6 +102,7 @@ impl<'h> Session<'h> {
             messages: Vec::new(),
             suffix: None,
             exec_events: false,
+            linkers: BTreeMap::new(),
             notice,
         };
         session.refresh()?;

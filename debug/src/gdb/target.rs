@@ -243,6 +243,7 @@ impl Breakpoints for Session<'_> {
 
 impl SwBreakpoint for Session<'_> {
     fn add_sw_breakpoint(&mut self, at: u64, _: usize) -> TargetResult<bool, Self> {
+        self.note_linker(at);
         self.travel.add_breakpoint(at);
         Ok(true)
     }
@@ -254,6 +255,7 @@ impl SwBreakpoint for Session<'_> {
 impl HwBreakpoint for Session<'_> {
     fn add_hw_breakpoint(&mut self, at: u64, _: usize) -> TargetResult<bool, Self> {
         *self.hardware.entry(at).or_insert(0) += 1;
+        self.note_linker(at);
         self.travel.add_breakpoint(at);
         Ok(true)
     }

@@ -4,19 +4,22 @@
 //! Going back is restoring an earlier checkpoint or keyframe and running forward to an earlier position. A position
 //! inside the kernel shows the program as the kernel will return to it.
 
+mod armed;
+mod far;
 pub mod history;
 mod scan;
 mod step;
 
 use std::{
     collections::BTreeMap,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
     },
 };
 
-use rewind_platform::state::{Fact, ST_TID};
+use rewind_platform::state::ST_TID;
 use run::{
     error::StageError,
     seek::{Checkpoint, Timeline},
@@ -31,8 +34,9 @@ use crate::{
     look,
     process::{self, Thread},
 };
+pub use armed::{Kind, Watchpoint};
+pub use far::Open;
 use history::{Event, History, What};
-pub use scan::{Kind, Watchpoint};
 
 /// More user instructions than a step is ever asked for.
 const ALL: Instructions = Instructions(u64::MAX >> 1);
@@ -119,6 +123,11 @@ pub struct Travel<'h> {
     /// Where the user changed something: what follows is no longer the recording.
     left: Option<Position>,
     interrupted: Arc<AtomicBool>,
+    /// How a second machine is had for far searches, and that machine.
+    open: Option<Open<'h>>,
+    helper: Option<Timeline<'h>>,
+    /// Breakpoints that are met only where memory is written: see [`Travel::passes_with`].
+    passing: BTreeMap<u64, Range<u64>>,
 }
 
 impl<'h> Travel<'h> {
@@ -159,6 +168,9 @@ impl<'h> Travel<'h> {
             reported: None,
             left: None,
             interrupted: Arc::new(AtomicBool::new(false)),
+            open: None,
+            helper: None,
+            passing: BTreeMap::new(),
         })
     }
 
@@ -356,7 +368,12 @@ impl<'h> Travel<'h> {
             return Ok(());
         }
         let until = if at.offset.0 == 0 { Until::step(at.step) } else { Until::position(at) };
-        match self.timeline.go_on(&until)? {
+        let mut stop = self.timeline.go_on(&until)?;
+        // A Ctrl-C that something else has answered already may be left over.
+        while stop == Stop::Interrupted && !self.interrupted.load(Ordering::SeqCst) {
+            stop = self.timeline.go_on(&until)?;
+        }
+        match stop {
             Stop::Step | Stop::Position if self.machine().position() == at => {
                 self.here = at;
                 Ok(())
@@ -469,6 +486,22 @@ impl<'h> Travel<'h> {
         Ok(found)
     }
 
+    /// To the instruction that crashed the process, or its system call that raised the signal; false if none did.
+    pub fn jump_to_crash(&mut self) -> Travelled<bool> {
+        /// Signals a fault or an abort gives: SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS.
+        const CRASHES: [u32; 7] = [4, 5, 6, 7, 8, 11, 31];
+        self.forget_changes()?;
+        let crashed = self.history.events.iter().rev().find_map(|event| match event.what {
+            What::Signal { number, handled: false, .. } if CRASHES.contains(&number) => Some(event.step),
+            _ => None,
+        });
+        let Some(step) = crashed else { return Ok(false) };
+        let at = crate::steps::last_user_instruction(&mut self.timeline, Step(step))?;
+        self.restore_before(at)?;
+        self.jump(at)?;
+        Ok(true)
+    }
+
     /// To the end of the process; of one that never ends, to the end of the run.
     pub fn jump_to_end(&mut self) -> Travelled<()> {
         let exit = self.history.events.iter().rev().find(|event| matches!(event.what, What::Exit { .. }));
@@ -495,13 +528,17 @@ impl<'h> Travel<'h> {
     /// Reads memory of the process.
     pub fn read(&mut self, at: Gva, out: &mut [u8]) -> bool {
         let pid = self.pid;
-        let machine = self.machine();
-        let Some(kernel) = look::kernel(machine) else { return false };
-        let root = root_of(&kernel, pid);
-        root.is_ok_and(|root| {
-            root.is_some_and(|root| crate::kernel::read_virtual(kernel.memory(), root, at, out).is_ok())
-        })
+        read_of(self.machine(), pid, at, out)
     }
+}
+
+/// Reads memory of a process.
+fn read_of(machine: &Machine, pid: u32, at: Gva, out: &mut [u8]) -> bool {
+    let Some(kernel) = look::kernel(machine) else { return false };
+    let root = root_of(&kernel, pid);
+    root.is_ok_and(|root| {
+        root.is_some_and(|root| crate::kernel::read_virtual(kernel.memory(), root, at, out).is_ok())
+    })
 }
 
 /// Page-table root of a process.
@@ -514,14 +551,6 @@ fn root_of(kernel: &Kernel<'_>, pid: u32) -> Read<Option<Gpa>> {
 fn all_threads(machine: &mut Machine) -> Travelled<Vec<Thread>> {
     let Some(kernel) = look::kernel(machine) else { return Ok(Vec::new()) };
     Ok(process::threads(&kernel)?)
-}
-
-/// Process id of the task on the CPU.
-fn current_pid(machine: &mut Machine) -> Travelled<u32> {
-    let cpu = machine.cpu()?;
-    let Some(kernel) = look::kernel(machine) else { return Ok(0) };
-    let task = process::current(&kernel, &cpu)?;
-    Ok(kernel.field32(task, Fact::TaskTgid)?)
 }
 
 /// Places on the way to `at` worth remembering: near ones for single steps back, farther ones for longer ways.

@@ -1,39 +1,12 @@
 //! Running forward with breakpoints and watchpoints, and what is made of it: continue and reverse-continue.
 
-use rewind_platform::state::Fact;
 use vmm::{
-    Machine, Stop, Until,
+    Stop, Until,
     address::{Gva, Instructions, Position, Step},
-    engine::{Access, Watch, WatchHit, WatchRange},
+    engine::WatchHit,
 };
 
-use super::{ALL, Halt, Travel, Travelled, What, current_pid};
-use crate::{look, process};
-
-/// What a watchpoint watches for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Writes that change the value.
-    Write,
-    /// Reads.
-    Read,
-    /// Reads and writes.
-    Access,
-}
-
-/// Memory of the process to watch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Watchpoint {
-    /// First byte.
-    pub at: Gva,
-    /// Bytes.
-    pub len: u64,
-    /// For what.
-    pub kind: Kind,
-}
-
-/// Largest watched range whose value is compared; of a larger one every write counts.
-const MOST_COMPARED: u64 = 1 << 16;
+use super::{ALL, Halt, Travel, Travelled, What, armed::Values};
 
 /// A breakpoint or watchpoint that was met.
 #[derive(Clone, Debug)]
@@ -78,20 +51,10 @@ impl Travel<'_> {
         skip: bool,
         on: &mut dyn FnMut(&Hit) -> bool,
     ) -> Travelled<Reached> {
-        let watches: Vec<Watch> = self
-            .watchpoints
-            .iter()
-            .map(|point| Watch {
-                range: WatchRange::Virtual(point.at),
-                len: point.len,
-                read: point.kind != Kind::Write,
-                write: point.kind != Kind::Read,
-            })
-            .collect();
-        let breakpoints: Vec<Gva> = self.breakpoints.keys().map(|at| Gva(*at)).collect();
+        let look = self.armed().look();
         let engine = self.machine().engine();
-        engine.watch(&watches)?;
-        engine.breakpoints(&breakpoints)?;
+        engine.watch(&look.watches)?;
+        engine.breakpoints(&look.breakpoints)?;
         let result = self.scan_armed(until, skip, on);
         let engine = self.machine().engine();
         engine.watch(&[])?;
@@ -106,7 +69,8 @@ impl Travel<'_> {
         on: &mut dyn FnMut(&Hit) -> bool,
     ) -> Travelled<Reached> {
         let start = self.here;
-        let mut values = self.watched_values();
+        let armed = self.armed();
+        let mut values = armed.values(self.machine());
         // A breakpoint just seen, whose instruction runs next; one whose instruction faulted is met again.
         let mut over: Option<(Position, u32, Gva)> = None;
         let mut faulted: Option<(u32, Gva)> = None;
@@ -180,64 +144,18 @@ impl Travel<'_> {
         Ok(Reached::Interrupted)
     }
 
-    fn watched_values(&mut self) -> Vec<Option<Vec<u8>>> {
-        let points = self.watchpoints.clone();
-        points.iter().map(|point| self.value_of(point)).collect()
-    }
-
-    fn value_of(&mut self, point: &Watchpoint) -> Option<Vec<u8>> {
-        if point.kind != Kind::Write || point.len > MOST_COMPARED {
-            return None;
-        }
-        let mut value = vec![0; point.len as usize];
-        self.read(point.at, &mut value).then_some(value)
-    }
-
     /// The accesses of one instruction: does one of them trigger a watchpoint of the process?
-    fn watch_hit(&mut self, accesses: &[WatchHit], values: &mut [Option<Vec<u8>>]) -> Travelled<Option<Hit>> {
-        let Some(first) = accesses.first() else { return Ok(None) };
+    fn watch_hit(&mut self, accesses: &[WatchHit], values: &mut Values) -> Travelled<Option<Hit>> {
         let here = self.here;
         let committer = self.committer();
-        let tid = if first.user { committer } else { current_tid(self.machine())? };
-        let ours = if first.user {
-            self.history.tids.contains(&tid)
-        } else {
-            current_pid(self.machine())? == self.pid
-        };
-        if !ours {
+        let armed = self.armed();
+        let Some((point, tid, user)) = armed.triggered(self.machine(), accesses, values)? else {
             return Ok(None);
-        }
-        let mut triggered = None;
-        for (point, known) in self.watchpoints.clone().iter().zip(values) {
-            let touched = |access: &&WatchHit| {
-                let wanted = match access.access {
-                    Access::Write => point.kind != Kind::Read,
-                    Access::Read => point.kind != Kind::Write,
-                    Access::Execute => false,
-                };
-                wanted
-                    && access.address.0 < point.at.0.saturating_add(point.len)
-                    && point.at.0 < access.address.0.saturating_add(u64::from(access.size))
-            };
-            if !accesses.iter().any(|access| touched(&access)) {
-                continue;
-            }
-            let now = self.value_of(point);
-            let unchanged = now.is_some() && now == *known;
-            *known = now;
-            if !unchanged {
-                triggered.get_or_insert(*point);
-            }
-        }
+        };
         // What the kernel does for a thread belongs to the instruction that entered it.
-        let back = u64::from(here.offset.0 > 0 && (first.user || tid == committer));
+        let back = u64::from(here.offset.0 > 0 && (user || tid == committer));
         let before = Position { offset: Instructions(here.offset.0 - back), ..here };
-        Ok(triggered.map(|point| Hit {
-            before,
-            tid,
-            what: Halt::Watch(point.at, point.kind),
-            in_kernel: !first.user,
-        }))
+        Ok(Some(Hit { before, tid, what: Halt::Watch(point.at, point.kind), in_kernel: !user }))
     }
 
     /// Runs forward to whatever stops.
@@ -382,7 +300,17 @@ impl Travel<'_> {
         let here = self.here;
         let begin = self.beginning(here)?;
         let mut end = here;
+        let mut frames = None;
         loop {
+            if end < here {
+                match self.far(end, begin, frames)? {
+                    Some(near) => end = near,
+                    None => {
+                        self.go(here)?;
+                        return Ok(Halt::Interrupted);
+                    }
+                }
+            }
             let keyframes = self.timeline.keyframes();
             let keyframe = keyframes.into_iter().map(run::seek::Timeline::at).rfind(|at| *at < end);
             let checkpoint = self.checkpoints.range(..end).next_back().map(|(at, _)| *at);
@@ -392,6 +320,7 @@ impl Travel<'_> {
                 return Ok(Halt::Begin);
             }
             self.go(start)?;
+            frames = self.frames();
             let mut best: Option<(Position, u32, Halt)> = None;
             let reached = self.scan(end, false, &mut |hit| {
                 if hit.before < here && best.as_ref().is_none_or(|(at, ..)| *at <= hit.before) {
@@ -449,12 +378,4 @@ impl Travel<'_> {
         }
         Ok(None)
     }
-}
-
-/// Thread id of the task on the CPU.
-fn current_tid(machine: &mut Machine) -> Travelled<u32> {
-    let cpu = machine.cpu()?;
-    let Some(kernel) = look::kernel(machine) else { return Ok(0) };
-    let task = process::current(&kernel, &cpu)?;
-    Ok(kernel.field32(task, Fact::TaskPid)?)
 }

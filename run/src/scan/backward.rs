@@ -30,8 +30,8 @@ pub struct Backward<'a, C> {
 
 /// Scans `windows` in their order (the latest first), one on each of `timelines` at a time, and hands what each
 /// gathered to `done` in that order whatever their number. A break of `done` ends the search.
-pub fn backward<C: Send>(
-    timelines: &mut [Timeline<'_>],
+pub fn backward<'t, 'h: 't, C: Send>(
+    timelines: impl IntoIterator<Item = &'t mut Timeline<'h>>,
     windows: &[Window],
     search: &Backward<'_, C>,
     mut done: impl FnMut(&Window, C) -> ControlFlow<()>,
@@ -42,7 +42,7 @@ pub fn backward<C: Send>(
     // A window that is no longer needed stops as if Ctrl-C had been pressed.
     let relay = Mutex::new(());
     std::thread::scope(|scope| {
-        for timeline in timelines.iter_mut() {
+        for timeline in timelines {
             let (send, next, over, relay) = (send.clone(), &next, &over, &relay);
             scope.spawn(move || {
                 while !over.load(Ordering::Relaxed) {
