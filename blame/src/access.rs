@@ -96,4 +96,6 @@ pub struct Place {
     pub text: String,
     /// What it called that did it: a function of a library ("memcpy"); empty if it did it itself.
     pub inside: String,
+    /// The program or library, where there is no line.
+    pub module: String,
 }

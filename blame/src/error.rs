@@ -29,7 +29,7 @@ pub enum BlameError {
     },
     /// A local of a function the thread is not in.
     #[error(
-        "{name} is a local of {}, which thread {tid} is not in at {at}{}",
+        "{name} is a local of {}; thread {tid} is not there, or not in the block that has it, at {at}{}",
         functions.join(", "),
         if threads.is_empty() { String::new() } else { format!(": ask for it with --tid {}", threads.join(" or --tid ")) }
     )]
@@ -104,6 +104,9 @@ pub enum BlameError {
         /// Those that are, "139 (bank)".
         alive: Vec<String>,
     },
+    /// An engine that sees no accesses was asked for a file.
+    #[error("on kvm only a process's memory can be asked about: leave out --engine")]
+    OnlyMemory,
     /// No such file.
     #[error("{path}: {why}")]
     File {

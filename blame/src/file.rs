@@ -214,6 +214,7 @@ pub fn resolve(
         of: None,
         who,
         place: Place::default(),
+        bits: None,
         on_heap: false,
         sources: None,
     })

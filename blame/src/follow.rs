@@ -152,7 +152,7 @@ impl Walk<'_> {
         let len = place.len.min(PAGE - gpa.0 % PAGE);
         let piece = Piece { offset: 0, address: place.address, gpa, len, until: place.at };
         let root = place.address.map(|_| place.root);
-        let options = Options { all: false, reads: false, limit: None, ..self.options };
+        let options = Options { all: false, reads: false, limit: None, bits: None, ..self.options };
         let origin = file_origin(&mut timelines[0], &piece, place)?;
         let pieces = std::slice::from_ref(&piece);
         let found = search::search(timelines, pieces, &[origin], root, len, place.at, options)?;

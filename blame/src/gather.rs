@@ -39,6 +39,8 @@ pub struct Wanted {
     pub all: bool,
     /// Reads too.
     pub reads: bool,
+    /// Of a bit-field: the first bit and how many; writes that leave them as they are do not count.
+    pub bits: Option<(u64, u64)>,
     /// Give up after so many hits ([`Gathered::busy`]).
     pub most_hits: Option<u64>,
 }
@@ -76,6 +78,15 @@ pub struct Seen {
     pub writes: u64,
     /// Reads since.
     pub reads: u64,
+}
+
+impl Seen {
+    /// The last write was one of the whole piece.
+    pub(crate) fn covers(&self, piece: &Piece) -> bool {
+        self.last.as_ref().is_some_and(|last| {
+            last.offset <= piece.offset && piece.offset + piece.len <= last.offset.saturating_add(last.len)
+        })
+    }
 }
 
 /// What a window gave.
@@ -163,6 +174,9 @@ impl Gathered {
             self.refresh(wanted, machine, from..to);
         }
         let new = self.shadow[kept].to_vec();
+        if write && wanted.bits.is_some_and(|bits| bits_of(&old, bits) == bits_of(&new, bits)) {
+            return;
+        }
         let Some(kernel) = look::kernel(machine) else { return };
         let Ok(task) = current::task(&kernel) else { return };
         let Ok(who) = current::who(&kernel, task) else { return };
@@ -215,6 +229,9 @@ impl Gathered {
                 }
                 None => {
                     real = true;
+                    if write && seen.last.as_ref().is_some_and(|last| goes_on(last, &access)) {
+                        continue;
+                    }
                     let count = if write { &mut seen.writes } else { &mut seen.reads };
                     *count += 1;
                 }
@@ -223,7 +240,22 @@ impl Gathered {
         if !real {
             return;
         }
+        // A system call that writes in several pieces is one write.
+        let before = self.all.back().or_else(|| self.seen[touches[0].piece].last.as_ref());
+        let merged = before.filter(|before| write && goes_on(before, &access)).map(|before| {
+            let whole = wanted.len as usize <= WHOLE;
+            Access {
+                new: if whole { access.new.clone() } else { before.new.clone() },
+                len: access.offset + access.len - before.offset,
+                ..before.clone()
+            }
+        });
+        let goes_on = merged.is_some();
+        let access = merged.unwrap_or(access);
         if wanted.all {
+            if goes_on {
+                self.all.pop_back();
+            }
             self.all.push_back(access.clone());
             if self.all.len() > MOST_KEPT {
                 self.all.pop_front();
@@ -249,6 +281,24 @@ impl Gathered {
             }
         }
     }
+}
+
+/// Does `next` go on with what `before` began: the same system call's copy, byte behind byte?
+fn goes_on(before: &Access, next: &Access) -> bool {
+    before.write
+        && next.call.is_some()
+        && (before.call, before.position, before.how, before.who.task)
+            == (next.call, next.position, next.how, next.who.task)
+        && before.offset.checked_add(before.len) == Some(next.offset)
+}
+
+/// Some bits of a little-endian number.
+fn bits_of(bytes: &[u8], (at, bits): (u64, u64)) -> u128 {
+    let mut wide = [0; 16];
+    let size = bytes.len().min(16);
+    wide[..size].copy_from_slice(&bytes[..size]);
+    let value = u128::from_le_bytes(wide) >> at.min(127);
+    if bits < 128 { value & ((1 << bits) - 1) } else { value }
 }
 
 fn physical(kernel: &Kernel<'_>, root: Gpa, at: u64) -> Option<Gpa> {

@@ -17,6 +17,7 @@ pub mod names;
 pub mod piece;
 pub mod plot;
 pub mod report;
+pub mod reread;
 pub mod scope;
 pub mod search;
 pub mod slice;

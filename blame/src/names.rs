@@ -49,9 +49,15 @@ pub fn place(kernel: &Kernel<'_>, scene: &Scene, frame: usize, symbols: &mut Sym
     let inlined = found.and_then(|(_, inner)| inner?.function.clone());
     let called = || if frame == 0 { None } else { called(kernel, scene, frame) };
     let inside = inlined.or_else(called).unwrap_or_default();
-    let Some((first, _)) = found else { return Place { inside, ..Place::default() } };
+    let file = |path: &[u8]| {
+        String::from_utf8_lossy(path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)).into_owned()
+    };
+    let module = module.map(file).unwrap_or_default();
+    let Some((first, _)) = found else { return Place { inside, module, ..Place::default() } };
+    let line = line(first);
     Place {
-        line: line(first),
+        module: if line.is_empty() { module } else { String::new() },
+        line,
         function: first.function.clone().unwrap_or_default(),
         text: text(first, symbols),
         inside,
@@ -125,6 +131,7 @@ pub fn place_at(sources: &[SourceFrame], module: Option<&[u8]>, symbols: &mut Sy
         function: first.function.clone().unwrap_or_default(),
         text: text(first, symbols),
         inside: inner.and_then(|inner| inner.function.clone()).unwrap_or_default(),
+        module: String::new(),
     })
 }
 
@@ -173,6 +180,8 @@ pub fn quoted(bytes: &[u8]) -> String {
 enum Kind {
     Fd,
     Number,
+    /// A number of 32 bits: a process, flags.
+    Int,
     Address,
     Path,
     /// A buffer, shown as such.
@@ -187,34 +196,67 @@ pub fn syscall(number: u64) -> String {
 
 /// Arguments of the calls that write or read a program's memory (their manual pages, section 2).
 fn kinds(name: &str) -> &'static [Kind] {
-    use Kind::{Address as A, Buffer as B, Fd as F, Number as N, Path as P};
+    use Kind::{Address as A, Buffer as B, Fd as F, Int as I, Number as N, Path as P};
     match name {
         "read" | "write" | "getdents64" => &[F, B, N],
         "pread64" | "pwrite64" => &[F, B, N, N],
         "readv" | "writev" => &[F, A, N],
-        "recvfrom" | "sendto" => &[F, B, N, N, A, A],
-        "recvmsg" | "sendmsg" => &[F, A, N],
-        "open" | "stat" | "lstat" | "access" | "readlink" | "unlink" | "mkdir" | "chdir" => &[P, A],
-        "openat" | "newfstatat" | "readlinkat" => &[F, P, A],
+        "preadv" | "pwritev" => &[F, A, N, N],
+        "recvfrom" | "sendto" => &[F, B, N, I, A, A],
+        "recvmsg" | "sendmsg" => &[F, A, I],
+        "recvmmsg" | "sendmmsg" => &[F, A, I, I],
+        "socket" => &[I, I, I],
+        "socketpair" => &[I, I, I, A],
+        "accept" | "getsockname" | "getpeername" => &[F, A, A],
+        "accept4" => &[F, A, A, I],
+        "connect" | "bind" => &[F, A, I],
+        "getsockopt" => &[F, I, I, A, A],
+        "setsockopt" => &[F, I, I, A, I],
+        "open" | "stat" | "lstat" | "access" | "unlink" | "mkdir" | "chdir" | "statfs" => &[P, A],
+        "readlink" => &[P, B, N],
+        "openat" | "newfstatat" => &[F, P, A],
+        "readlinkat" => &[F, P, B, N],
+        "statx" => &[F, P, I, I, A],
         "execve" => &[P],
-        "fstat" => &[F, A],
-        "ioctl" | "fcntl" => &[F, N, A],
-        "getrandom" => &[B, N, N],
-        "clock_gettime" | "clock_nanosleep" => &[N, A],
+        "fstat" | "fstatfs" => &[F, A],
+        "ioctl" | "fcntl" => &[F, I, A],
+        "lseek" => &[F, N, I],
+        "getrandom" => &[B, N, I],
+        "clock_gettime" | "clock_getres" => &[I, A],
+        "clock_nanosleep" => &[I, I, A, A],
         "gettimeofday" | "time" | "uname" | "pipe" | "times" | "sysinfo" => &[A],
-        "pipe2" => &[A, N],
-        "wait4" => &[N, A, N],
-        "epoll_wait" | "epoll_pwait" => &[F, A, N, N],
-        "poll" => &[A, N, N],
-        "futex" => &[A, N, N],
+        "getitimer" | "timerfd_gettime" => &[I, A],
+        "setitimer" | "timer_create" => &[I, A, A],
+        "getrusage" | "getrlimit" | "setrlimit" => &[I, A],
+        "prlimit64" => &[I, I, A, A],
+        "pipe2" => &[A, I],
+        "eventfd2" => &[I, I],
+        "wait4" => &[I, A, I, A],
+        "waitid" => &[I, I, A, I, A],
+        "epoll_wait" | "epoll_pwait" => &[F, A, I, I],
+        "poll" => &[A, N, I],
+        "ppoll" => &[A, N, A],
+        "select" | "pselect6" => &[I, A, A, A, A],
+        "futex" => &[A, I, I],
         "nanosleep" => &[A, A],
-        "rt_sigaction" | "rt_sigprocmask" => &[N, A, A],
+        "rt_sigaction" | "rt_sigprocmask" => &[I, A, A],
+        "rt_sigtimedwait" => &[A, A, A],
+        "sigaltstack" => &[A, A],
         "getcwd" => &[B, N],
-        "copy_file_range" | "sendfile" => &[F, F, A, N],
+        "copy_file_range" => &[F, A, F, A, N, I],
+        "sendfile" => &[F, F, A, N],
         "splice" => &[F, A, F, A, N],
-        "mmap" => &[A, N, N, N, F, N],
-        "munmap" | "mprotect" => &[A, N, N],
-        "exit" | "exit_group" => &[N],
+        "mmap" => &[A, N, I, I, F, N],
+        "mremap" => &[A, N, N, I, A],
+        "munmap" | "mprotect" | "madvise" => &[A, N, I],
+        "process_vm_readv" | "process_vm_writev" => &[I, A, N, A, N],
+        "ptrace" => &[I, I, A, A],
+        "set_tid_address" | "set_robust_list" | "brk" => &[A],
+        "rseq" => &[A, I, I],
+        "arch_prctl" => &[I, A],
+        "exit" | "exit_group" | "close" => &[I],
+        "kill" => &[I, I],
+        "tgkill" => &[I, I, I],
         "clone" | "clone3" | "fork" | "vfork" | "rt_sigreturn" | "pause" => &[],
         _ => &[A, A, A],
     }
@@ -234,6 +276,7 @@ pub fn call(kernel: &Kernel<'_>, root: Option<Gpa>, task: Gva, call: &Call) -> (
                 if value as i32 == -100 { "AT_FDCWD".into() } else { (value as i32).to_string() }
             }
             Kind::Number => (value as i64).to_string(),
+            Kind::Int => (value as i32).to_string(),
             Kind::Buffer => "buf".into(),
             Kind::Address if value == 0 => "NULL".into(),
             Kind::Address => format!("{value:#x}"),

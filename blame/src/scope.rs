@@ -185,7 +185,7 @@ impl Scene {
         let machine = FrameMachine { kernel, scene: self, frame };
         let scope = FrameScope {
             machine: &machine,
-            register: &|name| self.register(frame, name),
+            register: &|name| self.register(name),
             modules: &modules,
             address: frame.lookup,
             place: self.place_text(number),
@@ -193,13 +193,14 @@ impl Scene {
         evaluate(expr, &scope)
     }
 
-    fn register(&self, frame: &CallFrame, name: &str) -> Option<u64> {
+    /// A register as the thread has it, not a caller's: few of a caller's are known.
+    fn register(&self, name: &str) -> Option<u64> {
         const NAMES: [&str; 17] = [
             "rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", "r8", "r9", "r10", "r11", "r12", "r13",
             "r14", "r15", "rip",
         ];
         match NAMES.iter().position(|own| *own == name) {
-            Some(number) => frame.registers.get(number as u16),
+            Some(number) => cfi::FrameRegisters::innermost(&self.registers).get(number as u16),
             None if name == "eflags" => Some(self.registers.rflags),
             None if name == "fs_base" => Some(self.registers.fs_base),
             None => None,

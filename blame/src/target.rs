@@ -58,6 +58,8 @@ pub struct Target {
     pub who: Who,
     /// Where that thread is.
     pub place: Place,
+    /// Of a bit-field: the first bit and how many. Writes that leave them as they are do not count.
+    pub bits: Option<(u64, u64)>,
     /// In anonymous memory that is no stack: an allocator may have given it out.
     pub on_heap: bool,
     /// Its modules, for the lines of its accesses.
@@ -97,6 +99,9 @@ impl Target {
             (Some(dwarf), of) => dwarf.shape(of),
             (None, _) => return None,
         };
+        if let (Type::Bits(..), Some(dwarf)) = (of, dwarf) {
+            return expr::print(dwarf, of, bytes, &|_| None).parse().ok();
+        }
         let unsigned = || {
             let mut wide = [0; 8];
             let size = bytes.len().min(8);
@@ -263,6 +268,10 @@ pub fn resolve(
         of,
         who,
         place: where_now,
+        bits: match &place.of {
+            Type::Bits(_, at, bits) => Some((*at, *bits)),
+            _ => None,
+        },
         on_heap,
         sources: Some(scene.space.clone()),
     })

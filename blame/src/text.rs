@@ -121,7 +121,12 @@ fn doing(told: &Told) -> String {
 }
 
 fn where_text(told: &Told) -> String {
-    join(&[&told.place.line, &told.place.function, &told.place.inside])
+    let place = &told.place;
+    if place.line.is_empty() {
+        let module = if place.module.is_empty() { String::new() } else { format!("in {}", place.module) };
+        return join(&[&module, &place.function, &place.inside]);
+    }
+    join(&[&place.line, &place.function, &place.inside])
 }
 
 fn table(accesses: &[Told]) -> String {

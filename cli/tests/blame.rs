@@ -52,19 +52,32 @@ impl Bench {
             must(Command::new(compiler).args(flags).args(files).arg("-pthread").arg("-o").arg(&program));
             libraries(&root, &program);
         };
-        for name in
-            ["widths", "signal", "recursion", "tls", "shared", "cow", "input", "pipe", "heap", "writers"]
-        {
+        for name in [
+            "widths",
+            "signal",
+            "recursion",
+            "tls",
+            "shared",
+            "cow",
+            "input",
+            "pipe",
+            "heap",
+            "writers",
+            "kinds",
+        ] {
             c(&[&format!("{name}.c")], name, &["-g", "-O0"], "gcc");
         }
         c(&["optimised.c"], "optimised", &["-g", "-O2"], "gcc");
         c(&["signal.c"], "bare", &["-O0", "-s"], "gcc");
         c(&["twins_a.c", "twins_b.c"], "twins", &["-g", "-O0"], "gcc");
         c(&["pointers.cpp"], "pointers-cpp", &["-g", "-O0"], "g++");
-        let rust = root.join("bin/pointers-rust");
-        let flags = ["-g", "--edition=2021", "-o"];
-        must(Command::new("rustc").args(flags).arg(&rust).arg(sources.join("pointers.rs")));
-        libraries(&root, &rust);
+        c(&["containers.cpp"], "containers", &["-g", "-O0"], "g++");
+        for (source, name) in [("pointers.rs", "pointers-rust"), ("values.rs", "values")] {
+            let rust = root.join("bin").join(name);
+            let flags = ["-g", "--edition=2021", "-o"];
+            must(Command::new("rustc").args(flags).arg(&rust).arg(sources.join(source)));
+            libraries(&root, &rust);
+        }
         Bench { root, home }
     }
 
@@ -124,6 +137,8 @@ fn answers() {
     who_wrote_it(&bench);
     processes_and_the_kernel(&bench);
     languages_and_what_compilers_leave(&bench);
+    what_a_language_writes(&bench);
+    kinds(&bench);
     where_it_came_from(&bench);
     the_same_again(&bench);
 }
@@ -207,6 +222,8 @@ fn languages_and_what_compilers_leave(bench: &Bench) {
     let run = bench.record("pointers-rust");
     let answer = last(bench, &run, &["TOTAL"], &mark("pointers.rs", "TOTAL"));
     assert_eq!(answer["value"], "250");
+    let answer = last(bench, &run, &["order.item.price.cents"], &mark("pointers.rs", "REDUCED"));
+    assert_eq!((&answer["last"]["old"], &answer["value"]), (&"300".into(), &"250".into()));
 
     let run = bench.record("optimised");
     let answer = last(bench, &run, &["kept"], &mark("optimised.c", "KEPT"));
@@ -229,6 +246,69 @@ fn languages_and_what_compilers_leave(bench: &Bench) {
     let run = bench.record("bare");
     let said = bench.refused(&run, &at_crash(&["state"]));
     assert!(said.contains("no debug information") && said.contains("@ADDRESS"), "{said}");
+}
+
+/// Containers, smart pointers, references, members by name alone; Rust's enums, cells and thread-locals.
+fn what_a_language_writes(bench: &Bench) {
+    let run = bench.record("containers");
+    for (what, value, line) in [
+        ("the_bank.accounts[1].balance", "67", "SOURCE"),
+        ("source.balance", "67", "SOURCE"),
+        ("target", "233", "TARGET"),
+        ("total", "67", "TOTAL"),
+        ("the_bank.best->balance", "901", "BEST"),
+        ("(*the_bank.ledger).codes[2]", "42", "CODE"),
+    ] {
+        let answer = last(bench, &run, &[what], &mark("containers.cpp", line));
+        assert_eq!(answer["value"], value, "{what}: {answer:#}");
+    }
+    let run = bench.record("values");
+    for (what, value, line) in [
+        ("order.parts[1].count", "7", "PART"),
+        ("order.item.count", "8", "ITEM"),
+        ("order.kind", "Bulk {__0 = 9}", "KIND"),
+        ("order.pair.0", "-4", "PAIR"),
+        ("order.next.__0.count", "77", "NEXT"),
+        ("counted.count", "11", "COUNTED"),
+        ("LOCKED.data.value", "6", "LOCKED"),
+    ] {
+        let answer = last(bench, &run, &[what], &mark("values.rs", line));
+        assert_eq!(answer["value"], value, "{what}: {answer:#}");
+    }
+    // How the library wraps a thread-local is its own affair.
+    let answer = last(bench, &run, &["LOCAL"], &mark("values.rs", "LOCAL"));
+    assert!(answer["bytes"].as_str().unwrap().starts_with("04000000"), "{answer:#}");
+    let said = bench.refused(&run, &at_crash(&["order.next.count"]));
+    assert!(said.contains("which is Some now"), "{said}");
+}
+
+fn kinds(bench: &Bench) {
+    let run = bench.record("kinds");
+    for (what, value, line) in [
+        ("flags.low", "5", "LOW"),
+        ("flags.sign", "-3", "SIGN"),
+        ("copied.high", "17", "COPIED"),
+        ("grown[2]", "222", "MOVED"),
+        ("shared[5000]", "83 'S'", "MAPPED"),
+        ("moved[100]", "77 'M'", "BEFORE"),
+        ("extended", "1.5", "EXTENDED"),
+        ("vla", "{1, 1, 1, 1, 1, 1}", "VLA"),
+        ("in_main", "9", "TARGET"),
+    ] {
+        let answer = last(bench, &run, &[what], &mark("kinds.c", line));
+        assert_eq!(answer["value"], value, "{what}: {answer:#}");
+    }
+    // Copied in several pieces; one write.
+    let answer = last(bench, &run, &["received"], &mark("kinds.c", "RECEIVED"));
+    assert_eq!((&answer["last"]["offset"], &answer["last"]["len"]), (&0.into(), &25.into()), "{answer:#}");
+    assert_eq!(answer["last"]["by"], "recvfrom(3, buf, 64, 0, NULL, NULL)");
+    let answer = last(bench, &run, &["part_b"], &mark("kinds.c", "PARTS"));
+    assert_eq!((&answer["value"], &answer["last"]["len"]), (&"\"efghij\"".into(), &6.into()), "{answer:#}");
+    let answer = last(bench, &run, &["shared[5001]"], &mark("kinds.c", "WRITTEN"));
+    assert_eq!(answer["last"]["of"], "/tmp/shared", "{answer:#}");
+    // A register is the thread's own, though the variables are a caller's.
+    let said = bench.refused(&run, &at_crash(&["$rdi"]));
+    assert!(said.contains("is a value"), "{said}");
 }
 
 fn where_it_came_from(bench: &Bench) {

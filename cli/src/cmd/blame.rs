@@ -4,11 +4,14 @@ use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result};
 use blame::{
-    cache, file, follow, heap, plot,
+    cache,
+    error::BlameError,
+    file, follow, heap, plot,
     report::{self, Report},
+    reread,
     scope::Symbols,
     search,
-    target::{self, Choice},
+    target::{self, Choice, Target},
     text,
 };
 use indicatif::{ProgressBar, ProgressStyle};
@@ -48,6 +51,10 @@ pub(crate) struct Args {
     /// A picture of the value over the run's steps (implies --reads)
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
+    /// kvm: find the step in which the value changed by reading it again at each step, at hardware speed. Reads, and
+    /// writes of the same value, are not seen there
+    #[arg(long, value_enum, default_value = "auto", value_name = "ENGINE", conflicts_with_all = ["reads", "plot", "file"])]
+    engine: context::Engine,
     /// One JSON object
     #[arg(long)]
     json: bool,
@@ -93,11 +100,20 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         all,
         reads: all,
         limit: args.limit,
+        bits: target.bits,
         interrupted: &interrupted,
         progress: &progress,
     };
-    let found =
-        search::search(&mut timelines, &target.pieces, &target.origins, target.root, target.len, at, options);
+    let found = match context::engine(args.engine) {
+        Some(EngineKind::Kvm) => {
+            let mut on_kvm = context::timeline(&home, &args.run, Some(EngineKind::Kvm))?;
+            reread(&mut on_kvm, &mut timelines, &target, options)
+        }
+        _ => {
+            let (pieces, origins) = (&target.pieces, &target.origins);
+            search::search(&mut timelines, pieces, origins, target.root, target.len, at, options)
+        }
+    };
     bar.finish_and_clear();
     let found = found?;
     let mut report = report::report(&mut timelines[0], &mut symbols, &target, &found)?;
@@ -116,15 +132,38 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     finish(&args, &report, &format!("{:.1} s", began.elapsed().as_secs_f64()))
 }
 
+/// Finds the step of the last change on an engine that sees no accesses, then the instruction on the software CPU.
+fn reread(
+    on_kvm: &mut Timeline<'_>,
+    timelines: &mut [Timeline<'_>],
+    target: &Target,
+    options: search::Options<'_>,
+) -> Result<search::Found, BlameError> {
+    let change = reread::last_change(on_kvm, target, options)?;
+    let (at, pieces, origins) = match change.step {
+        Some(step) => {
+            let (at, pieces) = reread::behind(&mut timelines[0], target, step)?;
+            let origins = vec![None; pieces.len()];
+            (at, pieces, origins)
+        }
+        // It never changed: where it comes from is in the accesses alone.
+        None => (target.at, target.pieces.clone(), target.origins.clone()),
+    };
+    let mut found = search::search(timelines, &pieces, &origins, target.root, target.len, at, options)?;
+    found.windows += change.windows;
+    Ok(found)
+}
+
 /// Everything that makes the answer another one.
 fn question(args: &Args, at: Position) -> String {
     let what = args.file.as_ref().map_or_else(
         || format!("expression {}", args.expr.as_deref().unwrap_or_default()),
         |file| format!("file {file}"),
     );
-    let Args { pid, tid, follow, limit, .. } = args;
+    let Args { pid, tid, follow, limit, engine, .. } = args;
+    let engine = if matches!(engine, context::Engine::Kvm) { "\nengine kvm" } else { "" };
     let all = args.reads || args.plot.is_some();
-    format!("{what}\nat {at} pid {pid:?} tid {tid:?} all {all} follow {follow} limit {limit:?}")
+    format!("{what}\nat {at} pid {pid:?} tid {tid:?} all {all} follow {follow} limit {limit:?}{engine}")
 }
 
 fn finish(args: &Args, report: &Report, took: &str) -> Result<ExitCode> {

@@ -2,7 +2,7 @@
 
 use gimli::{AttributeValue, EvaluationResult, Location, Value};
 
-use super::{Dwarf, Entry, Scope, Variable};
+use super::{Dwarf, Entry, Scope, Shape, Type, Variable};
 
 /// What locations are evaluated against.
 pub trait Machine {
@@ -84,6 +84,60 @@ impl Dwarf {
             Scope::Global => None,
         };
         self.evaluate(unit, expression, address, bias, function, machine)
+    }
+
+    /// The type of an array whose length is known only while the program runs (C's `int a[n]`), with the length it has
+    /// now; `None` for any other type.
+    pub fn bounded(
+        &self,
+        variable: &Variable,
+        address: u64,
+        bias: u64,
+        machine: &dyn Machine,
+    ) -> Option<Type> {
+        let (Type::Declared(entry), None) = (&variable.of, self.size(&variable.of)) else { return None };
+        let Shape::Array(element, 0) = self.shape(&variable.of) else { return None };
+        let entry = self.stripped(*entry)?;
+        let (range, _) =
+            self.children(entry).into_iter().find(|(_, die)| die.tag() == gimli::DW_TAG_subrange_type)?;
+        let (name, more) = match self.attribute(range, gimli::DW_AT_count) {
+            Some(_) => (gimli::DW_AT_count, 0),
+            None => (gimli::DW_AT_upper_bound, 1),
+        };
+        let (unit, value) = self.attribute(range, name)?;
+        let function = match variable.scope {
+            Scope::Local { function } => Some(function),
+            Scope::Global => None,
+        };
+        // An expression, or a variable that the compiler made for it.
+        let found = match self.reference(unit, value.clone()) {
+            Some(entry) => {
+                let bound = Variable { entry, of: self.type_of(entry), ..variable.clone() };
+                let size = usize::try_from(self.size(&bound.of)?).ok().filter(|size| *size <= 8)?;
+                match self.locate(&bound, address, bias, machine).ok()?.pieces.first()? {
+                    (Piece::Memory(at), _) => {
+                        let mut bytes = [0; 8];
+                        machine.read(*at, &mut bytes[..size]).then(|| u64::from_le_bytes(bytes))?
+                    }
+                    (Piece::Register(number), _) => machine.register(*number)?,
+                    (Piece::Value(value), _) => *value,
+                    _ => return None,
+                }
+            }
+            None => {
+                let expression = self.expression(unit, value, address).ok()?;
+                match self
+                    .evaluate(unit, expression, address, bias, function, machine)
+                    .ok()?
+                    .pieces
+                    .first()?
+                {
+                    (Piece::Memory(value) | Piece::Value(value), _) => *value,
+                    _ => return None,
+                }
+            }
+        };
+        Some(Type::Array(Box::new(element), found.checked_add(more)?))
     }
 
     fn expression(

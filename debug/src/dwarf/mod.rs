@@ -3,6 +3,7 @@
 mod locate;
 mod types;
 mod variables;
+mod variants;
 
 use std::sync::Arc;
 

@@ -19,6 +19,8 @@ pub enum Type {
     Integer(u8, bool),
     /// A floating-point number with no declaration: bytes.
     Float(u8),
+    /// Some bits of a number: which one, the first bit, how many.
+    Bits(Box<Type>, u64, u64),
 }
 
 /// What a type is once names and qualifiers are taken off.
@@ -79,7 +81,7 @@ impl Dwarf {
             .map_or(Type::Void, Type::Declared)
     }
 
-    fn number(&self, entry: Entry, name: gimli::DwAt) -> Option<u64> {
+    pub(super) fn number(&self, entry: Entry, name: gimli::DwAt) -> Option<u64> {
         let (_, value) = self.attribute(entry, name)?;
         value.udata_value().or_else(|| match value {
             AttributeValue::Sdata(n) => u64::try_from(n).ok(),
@@ -88,7 +90,7 @@ impl Dwarf {
     }
 
     /// Takes typedefs and qualifiers off.
-    fn stripped(&self, entry: Entry) -> Option<Entry> {
+    pub(super) fn stripped(&self, entry: Entry) -> Option<Entry> {
         let mut at = entry;
         for _ in 0..MOST_LINKS {
             match self.die(at)?.tag() {
@@ -106,6 +108,36 @@ impl Dwarf {
         None
     }
 
+    /// Is it a reference of C++'s, which stands for what it refers to?
+    pub fn is_reference(&self, of: &Type) -> bool {
+        let Type::Declared(entry) = of else { return false };
+        let tag = self.stripped(*entry).and_then(|entry| self.die(entry)).map(|die| die.tag());
+        matches!(tag, Some(gimli::DW_TAG_reference_type | gimli::DW_TAG_rvalue_reference_type))
+    }
+
+    /// The name of a declared type once typedefs and qualifiers are taken off.
+    pub fn stripped_name(&self, of: &Type) -> Option<String> {
+        let Type::Declared(entry) = of else { return None };
+        self.name(self.stripped(*entry)?)
+    }
+
+    /// What a template or a generic type was made with: the type given for `name`.
+    pub fn parameter(&self, of: &Type, name: &str) -> Option<Type> {
+        let Type::Declared(entry) = of else { return None };
+        let children = self.children(self.stripped(*entry)?);
+        let own = |(child, die): &(Entry, super::Die)| {
+            die.tag() == gimli::DW_TAG_template_type_parameter && self.name(*child).as_deref() == Some(name)
+        };
+        children.into_iter().find(own).map(|(child, _)| self.type_of(child))
+    }
+
+    /// Is the type declared by a Rust program?
+    pub fn is_rust(&self, of: &Type) -> bool {
+        let Type::Declared(entry) = of else { return false };
+        let language = self.root(entry.unit).and_then(|root| self.attribute(root, gimli::DW_AT_language));
+        matches!(language, Some((_, AttributeValue::Language(gimli::DW_LANG_Rust))))
+    }
+
     /// What a type is.
     pub fn shape(&self, of: &Type) -> Shape {
         match of {
@@ -116,6 +148,7 @@ impl Dwarf {
                 Shape::Integer { size: u64::from(*size), signed: *signed, character: false, boolean: false }
             }
             Type::Float(size) => Shape::Float(u64::from(*size)),
+            Type::Bits(_, at, bits) => Shape::Other(at.saturating_add(*bits).div_ceil(8)),
             Type::Declared(entry) => {
                 self.stripped(*entry).and_then(|entry| self.declared(entry)).unwrap_or(Shape::Void)
             }
@@ -213,6 +246,7 @@ impl Dwarf {
             Type::Float(4) => "float".into(),
             Type::Float(8) => "double".into(),
             Type::Float(_) => "long double".into(),
+            Type::Bits(of, _, bits) => format!("{} : {bits}", self.type_name(of)),
             Type::Declared(entry) => self.declared_name(*entry, 0),
         }
     }

@@ -6,6 +6,9 @@ use gimli::AttributeValue;
 
 use super::{Die, Dwarf, Entry, Type};
 
+/// Names under which `thread_local!` keeps a value (library/std/src/sys/thread_local).
+const RUST_LOCALS: [&str; 4] = ["__RUST_STD_INTERNAL_VAL", "__RUST_STD_INTERNAL_KEY", "VAL", "__KEY"];
+
 /// Where a variable was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scope {
@@ -171,6 +174,14 @@ impl Dwarf {
                         self.origin(child.unit, &die).and_then(|origin| hunt.declared.get(&origin));
                     let path: &[String] = declared.map_or(path, |path| path);
                     let (wanted, file) = (hunt.wanted, hunt.file);
+                    // What `thread_local!` declares lies in closures inside a namespace of the name that was written.
+                    let own = path.iter().rposition(|part| !part.starts_with('{')).map_or(0, |last| last + 1);
+                    let (path, name) = match path.get(own.wrapping_sub(1)) {
+                        Some(written) if own < path.len() && RUST_LOCALS.contains(&name.as_str()) => {
+                            (&path[..own - 1], written.clone())
+                        }
+                        _ => (path, name),
+                    };
                     let qualified = path.iter().cloned().chain([name.clone()]).collect::<Vec<_>>().join("::");
                     if name == wanted || qualified == wanted || qualified.ends_with(&format!("::{wanted}")) {
                         let of = self.type_of(child);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::parse::{Expr, TypeName};
 use crate::{
-    dwarf::{Dwarf, LocateError, Machine, Piece, Shape, Type, Variable},
+    dwarf::{Dwarf, LocateError, Machine, Member, Piece, Shape, Type, Variable},
     unwind::Loaded,
 };
 
@@ -104,6 +104,9 @@ pub struct FrameScope<'a> {
 /// Largest place accepted, bytes.
 const MOST_BYTES: u64 = 1 << 20;
 
+/// Most pointers a member is looked for behind.
+const MOST_POINTERS: usize = 8;
+
 /// Evaluates `expr`.
 pub fn evaluate(expr: &Expr, scope: &FrameScope<'_>) -> Result<Place, EvalError> {
     let place = scope.place(expr)?;
@@ -115,6 +118,18 @@ pub fn evaluate(expr: &Expr, scope: &FrameScope<'_>) -> Result<Place, EvalError>
 
 impl FrameScope<'_> {
     fn place(&self, expr: &Expr) -> Result<Place, EvalError> {
+        let place = self.unreferred(expr)?;
+        // A C++ reference is what it refers to.
+        match (&place.dwarf, &place.at) {
+            (Some(dwarf), Where::Memory(_) | Where::Elsewhere(_)) if dwarf.is_reference(&place.of) => {
+                let to = pointee(&place)?;
+                self.at(self.load(&place)?, to, place.dwarf)
+            }
+            _ => Ok(place),
+        }
+    }
+
+    fn unreferred(&self, expr: &Expr) -> Result<Place, EvalError> {
         match expr {
             Expr::Number(n) => Ok(value(*n, None)),
             Expr::Register(name) => {
@@ -124,11 +139,7 @@ impl FrameScope<'_> {
                 Ok(value(found, None))
             }
             Expr::Name(name) => self.variable(name),
-            Expr::Deref(inner) => {
-                let inner = self.place(inner)?;
-                let to = pointee(&inner)?;
-                self.at(self.load(&inner)?, to, inner.dwarf)
-            }
+            Expr::Deref(inner) => self.target(self.place(inner)?),
             Expr::AddressOf(inner) => {
                 let inner = self.place(inner)?;
                 let Where::Memory(address) = inner.at else {
@@ -140,20 +151,14 @@ impl FrameScope<'_> {
             Expr::Negate(inner) => Ok(value(self.number(inner)?.wrapping_neg(), None)),
             Expr::Field(inner, name) => {
                 let inner = self.place(inner)?;
-                match shape(&inner) {
-                    // Rust writes a.b through references too.
-                    Shape::Pointer(to) => {
-                        let outer = self.at(self.load(&inner)?, to, inner.dwarf)?;
-                        self.member(outer, name)
-                    }
-                    _ => self.member(inner, name),
-                }
+                self.field(inner, name, 0)
             }
             Expr::Arrow(inner, name) => {
                 let inner = self.place(inner)?;
-                let to = pointee(&inner)?;
-                let outer = self.at(self.load(&inner)?, to, inner.dwarf)?;
-                self.member(outer, name)
+                // Of a struct the dot is meant: gdb takes either too.
+                let plain = matches!(shape(&inner), Shape::Struct(_)) && self.contained(&inner)?.is_none();
+                let outer = if plain { inner } else { self.target(inner)? };
+                self.field(outer, name, 0)
             }
             Expr::Index(inner, index) => {
                 let inner = self.place(inner)?;
@@ -197,6 +202,14 @@ impl FrameScope<'_> {
             if let Some(local) = dwarf.locals(address).into_iter().find(|local| local.name == name) {
                 return self.locate(&local, loaded, dwarf, address);
             }
+            // In a C++ method a member's name alone is enough.
+            if let Some(this) = dwarf.locals(address).into_iter().find(|local| local.name == "this")
+                && let Shape::Pointer(to) = dwarf.shape(&this.of)
+                && dwarf.member(&to, name).is_some()
+            {
+                let this = self.locate(&this, loaded, dwarf, address)?;
+                return self.field(this, name, 0);
+            }
         }
         for (i, (loaded, dwarf)) in self.modules.iter().enumerate() {
             let Some(dwarf) = dwarf else { continue };
@@ -236,6 +249,38 @@ impl FrameScope<'_> {
         Err(EvalError::Unknown { name: name.into(), place: self.place.clone() })
     }
 
+    /// What a pointer, or something that stands for one, points to.
+    fn target(&self, inner: Place) -> Result<Place, EvalError> {
+        if let Some(pointer) = self.contained(&inner)? {
+            return self.target(pointer);
+        }
+        let to = pointee(&inner)?;
+        self.at(self.load(&inner)?, to, inner.dwarf)
+    }
+
+    /// A member, also through pointers, as Rust writes it: `a.b`, whatever number of them `a` is behind.
+    fn field(&self, inner: Place, name: &str, depth: usize) -> Result<Place, EvalError> {
+        if let Shape::Pointer(to) = shape(&inner)
+            && depth < MOST_POINTERS
+        {
+            let outer = self.at(self.load(&inner)?, to, inner.dwarf)?;
+            return self.field(outer, name, depth + 1);
+        }
+        let missing = match self.member(inner.clone(), name) {
+            Err(missing @ EvalError::NoMember { .. }) if depth < MOST_POINTERS => missing,
+            other => return other,
+        };
+        if let Some(inside) = self.wrapped(&inner)? {
+            return self.field(inside, name, depth + 1).map_err(|_| missing);
+        }
+        match self.contained(&inner)? {
+            Some(pointer) if matches!(shape(&pointer), Shape::Pointer(_)) => {
+                self.field(pointer, name, depth + 1).map_err(|_| missing)
+            }
+            _ => Err(missing),
+        }
+    }
+
     fn locate(
         &self,
         variable: &Variable,
@@ -245,7 +290,11 @@ impl FrameScope<'_> {
     ) -> Result<Place, EvalError> {
         let nowhere = |source| EvalError::Nowhere { name: variable.name.clone(), source };
         let found = dwarf.locate(variable, address, loaded.bias, self.machine).map_err(nowhere)?;
-        let size = dwarf.size(&variable.of).unwrap_or(8);
+        let of = match dwarf.bounded(variable, address, loaded.bias, self.machine) {
+            Some(of) => of,
+            None => variable.of.clone(),
+        };
+        let size = dwarf.size(&of).unwrap_or(8);
         let at = match found.pieces.as_slice() {
             [(Piece::Memory(at), _)] => Where::Memory(*at),
             pieces => {
@@ -272,41 +321,85 @@ impl FrameScope<'_> {
                 Where::Elsewhere(bytes)
             }
         };
-        Ok(Place { at, of: variable.of.clone(), size, dwarf: Some(Arc::clone(dwarf)) })
+        Ok(Place { at, of, size, dwarf: Some(Arc::clone(dwarf)) })
     }
 
-    fn at(&self, address: u64, of: Type, dwarf: Option<Arc<Dwarf>>) -> Result<Place, EvalError> {
+    pub(super) fn at(&self, address: u64, of: Type, dwarf: Option<Arc<Dwarf>>) -> Result<Place, EvalError> {
         let size = size(dwarf.as_deref(), &of).ok_or_else(|| {
             EvalError::Operator("a void pointer cannot be followed: cast it, as in *(int *)p".into())
         })?;
         Ok(Place { at: Where::Memory(address), of, size, dwarf })
     }
 
-    fn member(&self, outer: Place, name: &str) -> Result<Place, EvalError> {
-        let dwarf = outer.dwarf.as_deref();
-        let missing = || EvalError::NoMember { of: type_name(dwarf, &outer.of), member: name.into() };
-        let member = dwarf.and_then(|dwarf| dwarf.member(&outer.of, name)).ok_or_else(missing)?;
-        let size = size(dwarf, &member.of).unwrap_or(1);
+    pub(super) fn member(&self, outer: Place, name: &str) -> Result<Place, EvalError> {
+        let missing =
+            || EvalError::NoMember { of: type_name(outer.dwarf.as_deref(), &outer.of), member: name.into() };
+        let dwarf = outer.dwarf.as_ref().ok_or_else(missing)?;
+        if let Some(member) = dwarf.member(&outer.of, name) {
+            return self.part(&outer, &member, dwarf).ok_or_else(missing);
+        }
+        // Of an enum with content: the variant it is now, or a member of that.
+        let bytes = self.bytes(&outer).ok_or_else(missing)?;
+        let variant = dwarf.active(&outer.of, &bytes).ok_or_else(missing)?;
+        let inner = self.part(&outer, &variant, dwarf).ok_or_else(missing)?;
+        if variant.name == name {
+            return Ok(inner);
+        }
+        let member = dwarf.member(&inner.of, name).ok_or_else(|| EvalError::NoMember {
+            of: format!("{}, which is {} now,", type_name(Some(dwarf), &outer.of), variant.name),
+            member: name.into(),
+        })?;
+        self.part(&inner, &member, dwarf).ok_or_else(missing)
+    }
+
+    /// A member's place; `None` if the outer one has too few bytes.
+    pub(super) fn part(&self, outer: &Place, member: &Member, dwarf: &Arc<Dwarf>) -> Option<Place> {
+        let of = match member.bits {
+            Some((at, bits)) => Type::Bits(Box::new(member.of.clone()), at, bits),
+            None => member.of.clone(),
+        };
+        let size = dwarf.size(&of).unwrap_or(1);
         let at = match &outer.at {
             Where::Memory(at) => Where::Memory(at.wrapping_add(member.offset)),
             Where::Elsewhere(bytes) => {
-                let from = member.offset as usize;
-                let part = bytes.get(from..from.saturating_add(size as usize));
-                Where::Elsewhere(part.ok_or_else(missing)?.to_vec())
+                let from = usize::try_from(member.offset).ok()?;
+                Where::Elsewhere(bytes.get(from..from.checked_add(usize::try_from(size).ok()?)?)?.to_vec())
             }
-            Where::Value(_) => return Err(missing()),
+            Where::Value(_) => return None,
         };
-        Ok(Place { at, of: member.of, size, dwarf: outer.dwarf })
+        Some(Place { at, of, size, dwarf: Some(Arc::clone(dwarf)) })
+    }
+
+    /// The bytes of a place that is not too large.
+    fn bytes(&self, place: &Place) -> Option<Vec<u8>> {
+        match &place.at {
+            Where::Elsewhere(bytes) => Some(bytes.clone()),
+            Where::Memory(at) => {
+                let mut bytes = vec![0; usize::try_from(place.size.min(MOST_BYTES)).ok()?];
+                self.machine.read(*at, &mut bytes).then_some(bytes)
+            }
+            Where::Value(_) => None,
+        }
     }
 
     fn element(&self, outer: Place, index: u64) -> Result<Place, EvalError> {
+        if let Some(inside) = self.contained(&outer)? {
+            return self.element(inside, index);
+        }
         let (base, of) = match shape(&outer) {
             Shape::Pointer(to) => (self.load(&outer)?, to),
             Shape::Array(element, _) => match outer.at {
                 Where::Memory(at) => (at, element),
                 _ => return Err(EvalError::Operator("this array is not in memory".into())),
             },
-            _ => return Err(EvalError::Operator("[] needs a pointer or an array on its left".into())),
+            _ => {
+                let what = type_name(outer.dwarf.as_deref(), &outer.of);
+                let text = format!(
+                    "[] needs a pointer, an array or a vector on its left, and this is a {what}: gdb tells where an \
+                     element is (print &x[i]), and @ADDRESS,SIZE or *(TYPE *)ADDRESS asks for it"
+                );
+                return Err(EvalError::Operator(text));
+            }
         };
         let step = size(outer.dwarf.as_deref(), &of).unwrap_or(1);
         self.at(base.wrapping_add(index.wrapping_mul(step)), of, outer.dwarf)
@@ -331,7 +424,7 @@ impl FrameScope<'_> {
     }
 
     /// The value of a scalar place; an array's is its address, as in C.
-    fn load(&self, place: &Place) -> Result<u64, EvalError> {
+    pub(super) fn load(&self, place: &Place) -> Result<u64, EvalError> {
         let shape = shape(place);
         match (&place.at, shape) {
             (Where::Memory(at), Shape::Array(..)) => Ok(*at),
@@ -339,13 +432,13 @@ impl FrameScope<'_> {
                 Err(EvalError::Operator("a number or pointer is needed here".into()))
             }
             (Where::Value(value), _) => Ok(*value),
-            (Where::Elsewhere(bytes), shape) => Ok(extend(bytes, &shape)),
+            (Where::Elsewhere(bytes), shape) => Ok(scalar(bytes, &place.of, &shape)),
             (Where::Memory(at), shape) => {
                 let mut bytes = vec![0; place.size.min(8) as usize];
                 if !self.machine.read(*at, &mut bytes) {
                     return Err(EvalError::Unmapped(*at));
                 }
-                Ok(extend(&bytes, &shape))
+                Ok(scalar(&bytes, &place.of, &shape))
             }
         }
     }
@@ -395,6 +488,16 @@ fn fill(part: &mut [u8], value: u64) {
     let bytes = value.to_le_bytes();
     let size = part.len().min(8);
     part[..size].copy_from_slice(&bytes[..size]);
+}
+
+fn scalar(bytes: &[u8], of: &Type, shape: &Shape) -> u64 {
+    match of {
+        Type::Bits(_, at, bits) => {
+            let value = extend(bytes, shape) >> (*at).min(63);
+            if *bits < 64 { value & ((1 << bits) - 1) } else { value }
+        }
+        _ => extend(bytes, shape),
+    }
 }
 
 fn extend(bytes: &[u8], shape: &Shape) -> u64 {

@@ -44,6 +44,20 @@ fn show(
     symbol: &dyn Fn(u64) -> Option<String>,
     depth: usize,
 ) -> String {
+    if let Type::Bits(of, at, bits) = of {
+        let value = bit_field(bytes, *at, *bits);
+        return match dwarf.shape(of) {
+            Shape::Integer { signed: true, .. } if (1..64).contains(bits) && value >> (bits - 1) & 1 == 1 => {
+                (value - (1 << bits)).to_string()
+            }
+            Shape::Integer { boolean: true, .. } => (value != 0).to_string(),
+            Shape::Enum(_, names) => {
+                let known = names.into_iter().find(|(own, _)| *own == value);
+                known.map_or_else(|| value.to_string(), |(_, name)| name)
+            }
+            _ => value.to_string(),
+        };
+    }
     let shape = dwarf.shape(of);
     if dwarf.size(of).is_some_and(|size| size > bytes.len() as u64) {
         return raw(bytes);
@@ -59,6 +73,7 @@ fn show(
         Shape::Integer { size, signed, .. } => integer(&bytes[..size as usize], signed).to_string(),
         Shape::Float(4) => f32::from_le_bytes(bytes[..4].try_into().unwrap_or_default()).to_string(),
         Shape::Float(8) => f64::from_le_bytes(bytes[..8].try_into().unwrap_or_default()).to_string(),
+        Shape::Float(16) => extended(&bytes[..10]),
         Shape::Float(_) => raw(bytes),
         Shape::Pointer(_) => {
             let address = integer(&bytes[..8], false) as u64;
@@ -76,10 +91,21 @@ fn show(
         Shape::Array(element, count) => array(dwarf, &element, count, bytes, symbol, depth),
         Shape::Struct(_) if depth >= MOST_DEPTH => "{...}".into(),
         Shape::Struct(_) => {
+            if let Some(variant) = dwarf.active(of, bytes) {
+                let from = (variant.offset as usize).min(bytes.len());
+                let inner = match dwarf.members(&variant.of).is_empty() {
+                    true => String::new(),
+                    false => format!(" {}", show(dwarf, &variant.of, &bytes[from..], symbol, depth + 1)),
+                };
+                return format!("{}{inner}", variant.name);
+            }
             let parts = dwarf.members(of).into_iter().take(MOST_ELEMENTS as usize).map(|member| {
                 let from = (member.offset as usize).min(bytes.len());
                 let value = match member.bits {
-                    Some((at, bits)) => bit_field(&bytes[from..], at, bits).to_string(),
+                    Some((at, bits)) => {
+                        let of = Type::Bits(Box::new(member.of.clone()), at, bits);
+                        show(dwarf, &of, &bytes[from..], symbol, depth + 1)
+                    }
                     None => {
                         let size = dwarf.size(&member.of).unwrap_or(0) as usize;
                         let to = from.saturating_add(size).min(bytes.len());
@@ -96,6 +122,21 @@ fn show(
 fn bit_field(bytes: &[u8], at: u64, bits: u64) -> i128 {
     let value = integer(&bytes[..bytes.len().min(16)], false) >> at.min(127);
     if bits >= 127 { value } else { value & ((1 << bits) - 1) }
+}
+
+/// A number of the x87's 80 bits (Intel SDM vol. 1, 4.2.2), as far as a double holds it.
+fn extended(bytes: &[u8]) -> String {
+    let mut mantissa = [0; 8];
+    mantissa.copy_from_slice(&bytes[..8]);
+    let exponent = u16::from_le_bytes([bytes[8], bytes[9]]);
+    if exponent & 0x7fff == 0x7fff {
+        return raw(bytes);
+    }
+    let sign = if exponent & 0x8000 != 0 { -1.0 } else { 1.0 };
+    let scale = i32::from(exponent & 0x7fff) - 16383 - 63;
+    // In two parts, neither of which is too large or too small by itself.
+    let value = u64::from_le_bytes(mantissa) as f64 * 2f64.powi(scale / 2) * 2f64.powi(scale - scale / 2);
+    (sign * value).to_string()
 }
 
 fn array(
@@ -118,4 +159,22 @@ fn array(
         Some(show(dwarf, element, bytes.get(from..from + size as usize)?, symbol, depth + 1))
     });
     format!("{{{}{}}}", parts.collect::<Vec<_>>().join(", "), if count > shown { ", ..." } else { "" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_of_eighty_bits() {
+        assert_eq!(extended(&[0, 0, 0, 0, 0, 0, 0, 0xc0, 0xff, 0x3f]), "1.5");
+        assert_eq!(extended(&[0, 0, 0, 0, 0, 0, 0, 0x80, 0x01, 0xc0]), "-4");
+        assert_eq!(extended(&[0; 10]), "0");
+    }
+
+    #[test]
+    fn some_bits() {
+        assert_eq!(bit_field(&[141], 3, 5), 17);
+        assert_eq!(bit_field(&[141], 0, 3), 5);
+    }
 }

@@ -7,6 +7,7 @@
 //! user access of the step, before the next commit.
 
 mod backward;
+mod steps;
 
 use std::{
     ops::ControlFlow,

@@ -1,0 +1,80 @@
+#!/bin/bash
+# The debugger and blame on runs recorded on kvm, in the test bench: gdb scripts of tests/gdb, and for values of the
+# examples what kvm finds by reading again at each step beside what the software CPU sees.
+# Prints each answer and last one line: "N passed, N failed". Some ten minutes.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+if [ "${1-}" = inside ]; then
+    work=$2 rewind=${REWIND_COMMAND:-$PWD/target/release/rewind}
+    export REWIND_HOME=$work/home REWIND_GUEST=$PWD/build/guest
+    passed=0
+    failed=0
+    result() { # TEXT COMMAND...: counts whether the command succeeds
+        if "${@:2}"; then
+            passed=$((passed + 1))
+            echo "ok      $1"
+        else
+            failed=$((failed + 1))
+            echo "FAILED  $1"
+        fi
+    }
+    record() { # PROGRAM: its run, on kvm
+        "$rewind" run --engine kvm --memory 128M --root "$work/root" -- "/bin/$1" 2>&1 >/dev/null |
+            sed -n 's/^run \([0-9a-f]*\) .*/\1/p' || true
+    }
+    compare() { # PROGRAM POSITION EXPRESSION
+        local run at=$2
+        run=$(record "$1")
+        # The step before the program's end, where none crashes.
+        [ "$at" != last ] || at=$("$rewind" ps --all --json "$run" |
+            python3 -c 'import json, sys; print(max((json.loads(line)["ended"] or [0])[0] for line in sys.stdin) - 1)')
+        "$rewind" blame "$run" --at "$at" --json "$3" >"$work/soft.json" &&
+            "$rewind" blame "$run" --at "$at" --json --engine kvm "$3" >"$work/kvm.json" || return 1
+        python3 -c '
+import json, sys
+soft, kvm = (json.load(open(path)) for path in sys.argv[1:])
+told = lambda answer: answer["last"] and [answer["last"][name] for name in ("at", "line", "old", "new")]
+print("        soft", told(soft), "kvm", told(kvm))
+sys.exit(told(soft) != told(kvm) or soft["value"] != kvm["value"])' "$work/soft.json" "$work/kvm.json"
+    }
+    script() { # NAME
+        local run at=@job
+        run=$(record "$1")
+        if grep -q '^# at: @end' "tests/gdb/$1.gdb"; then at=@end; fi
+        "$rewind" gdb "$run" "$at" -- -nx -batch -ex 'set pagination off' -ex 'set width 0' \
+            -x "tests/gdb/$1.gdb" >"$work/$1.said" 2>&1 </dev/null || true
+        python3 tests/gdb/expect.py "tests/gdb/$1.gdb" "$work/$1.said" || { tail -n 30 "$work/$1.said"; return 1; }
+    }
+    for pair in bank:last:balance heap:@crash:'stale[3]' input:@crash:buffer kinds:@crash:flags.sign \
+        kinds:@crash:'grown[2]' kinds:@crash:in_main pipe:@crash:copy \
+        shared:@crash:'*shared'; do
+        IFS=: read -r program at what <<<"$pair"
+        result "blame of $what in $program: kvm's re-reading and the software CPU's watch agree" \
+            compare "$program" "$at" "$what"
+    done
+    for name in crash deadlock signal threads tls cpp; do
+        result "gdb script $name on a run recorded on kvm" script "$name"
+    done
+    echo "$passed passed, $failed failed"
+    exit $((failed > 0))
+fi
+
+[ -x "${REWIND_COMMAND:-target/release/rewind}" ] || { echo "bench: no target/release/rewind: run make build" >&2; exit 1; }
+work=$PWD/build/bench-debugger
+root=$work/root
+rm -rf "$work"
+mkdir -p "$root/bin" "$root/tmp" "$root/data"
+echo "alpha beta gamma" >"$root/data/words.txt"
+for program in tests/gdb/{crash,deadlock,signal,threads,tls} tests/blame/{input,heap,kinds,pipe,shared}; do
+    gcc -g -O0 -pthread -o "$root/bin/${program##*/}" "$program.c"
+done
+g++ -g -O0 -o "$root/bin/cpp" tests/gdb/cpp.cc
+make -s -C examples B="$work/examples"
+cp "$work/examples/bank" "$root/bin/"
+for program in "$root"/bin/*; do
+    ldd "$program" | grep -o '/[^ ]*' | sort -u | while read -r library; do
+        mkdir -p "$root$(dirname "$library")"
+        cp -Ln "$library" "$root$library"
+    done
+done
+BENCH_TIMEOUT=${BENCH_TIMEOUT:-1800} BENCH_RESULTS=$work tests/bench/run.sh tests/bench/debugger.sh inside "$work"
