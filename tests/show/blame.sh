@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 work=$(realpath -m "${1:-build/show-blame}")
-rounds=${2:-9000}
+rounds=${2:-80000}
 root=$work/root
 rm -rf "$work"
 mkdir -p "$root/bin" "$root/tmp" "$root/data"

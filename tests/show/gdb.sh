@@ -7,7 +7,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 top=$PWD
-rounds=${1:-9000}
+rounds=${1:-80000}
 rewind=${REWIND:-target/release/rewind}
 [ -x "$rewind" ] || { echo "show: no $rewind: run make build" >&2; exit 1; }
 rewind=$(realpath "$rewind")
