@@ -38,10 +38,10 @@ print("        soft", told(soft), "kvm", told(kvm))
 sys.exit(told(soft) != told(kvm) or soft["value"] != kvm["value"])' "$work/soft.json" "$work/kvm.json"
     }
     script() { # NAME
-        local run at=@job
+        local run at
         run=$(record "$1")
-        if grep -q '^# at: @end' "tests/gdb/$1.gdb"; then at=@end; fi
-        "$rewind" gdb "$run" "$at" -- -nx -batch -ex 'set pagination off' -ex 'set width 0' \
+        at=$(sed -n 's/^# at: //p' "tests/gdb/$1.gdb")
+        "$rewind" gdb "$run" "${at:-@job}" -- -nx -batch -ex 'set pagination off' -ex 'set width 0' \
             -x "tests/gdb/$1.gdb" >"$work/$1.said" 2>&1 </dev/null || true
         python3 tests/gdb/expect.py "tests/gdb/$1.gdb" "$work/$1.said" || { tail -n 30 "$work/$1.said"; return 1; }
     }
