@@ -128,6 +128,18 @@ impl Singles {
     /// A mutated displacement or a random register may lead to the native executor's own pages, which the
     /// software CPU does not have (1 case in a million).
     fn meets_harness(&mut self, insn: &Instruction, registers: &Registers) -> bool {
+        let to = match insn.op0_kind() {
+            OpKind::NearBranch16 | OpKind::NearBranch32 | OpKind::NearBranch64 => {
+                Some(insn.near_branch_target())
+            }
+            OpKind::Register if matches!(insn.mnemonic(), M::Call | M::Jmp) => {
+                value(insn.op0_register(), registers)
+            }
+            _ => None,
+        };
+        if to.is_some_and(|to| harness(to, PAGE)) {
+            return true;
+        }
         let offset = bit_string_offset(insn, registers);
         let info = self.info.info(insn);
         info.used_memory()
@@ -448,7 +460,8 @@ fn targets(
         2 => CODE.end(),
         3 => CODE.base - 1,
         4 => 1 << 47,
-        5 => values::int(rng),
+        // The native executor's own pages are not there for the software CPU.
+        5 => Some(values::int(rng)).filter(|&at| !harness(at, PAGE)).unwrap_or(STACK.base),
         6 => STACK.base,
         _ => exits[rng.usize(..exits.len())],
     };
