@@ -6,7 +6,7 @@
 //! bytes before it trusts one again.
 
 use crate::{
-    access::{Access, canonical},
+    access::canonical,
     cpu::Cpu,
     decode,
     fault::{Abort, gp, ud},
@@ -14,7 +14,8 @@ use crate::{
     insn::{Insn, R},
     jit::Compile,
     lower,
-    tlb::{self, Entry},
+    paging::Access,
+    tlb::{self, Detail, Entry},
 };
 
 /// A handler: does its op and goes on to the next, or returns the next op to be run by the caller, or null when
@@ -83,8 +84,8 @@ const MAX_BLOCKS: usize = 600_000;
 pub(crate) const MAX_INSNS: usize = 64;
 /// Bits of a translation generation.
 const GENERATION_MASK: u64 = 0x3fff;
-/// Bits of the filter of linear pages that code ran on.
-const FILTER_BITS: u64 = 4096;
+/// Bits of the filters of what code came from.
+const FILTER_BITS: usize = 1 << 13;
 
 /// Slot of a linear address in the jump cache.
 #[inline(always)]
@@ -193,18 +194,65 @@ pub(crate) struct Blocks {
     jumps: Box<[Jump]>,
     /// Generations of the low and high half.
     generations: [u64; 2],
-    /// Linear pages code ran on since the last bump of the half, hashed.
-    filters: [Box<[u64; (FILTER_BITS / 64) as usize]>; 2],
+    /// What the code that ran since the last bump of the half came from.
+    sources: [Sources; 2],
     /// Code ran from a non-global page of the high half since its last bump.
     pub(crate) local_high_code: bool,
 }
 
-fn bucket(key: u64) -> usize {
-    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize & (BUCKETS - 1)
+/// Where code came from: sets that may say yes to more than what is in them.
+#[derive(Debug)]
+struct Sources {
+    /// Of linear pages.
+    pages: Filter,
+    /// Of page-table entries, but for the top level's.
+    entries: Filter,
+    /// Of the pages these are in.
+    tables: Filter,
+    /// Counts the bumps.
+    epoch: u64,
 }
 
-fn filter_bit(linear: u64) -> usize {
-    ((linear >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 52) as usize
+/// A set of hashes.
+#[derive(Debug)]
+struct Filter(Box<[u64; FILTER_BITS / 64]>);
+
+impl Filter {
+    fn new() -> Self {
+        Filter(Box::new([0; FILTER_BITS / 64]))
+    }
+
+    fn place(value: u64) -> (usize, u64) {
+        let bit = (value.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 51) as usize;
+        (bit / 64, 1 << (bit % 64))
+    }
+
+    fn insert(&mut self, value: u64) {
+        let (word, bit) = Filter::place(value);
+        self.0[word] |= bit;
+    }
+
+    fn may_have(&self, value: u64) -> bool {
+        let (word, bit) = Filter::place(value);
+        self.0[word] & bit != 0
+    }
+}
+
+impl Sources {
+    fn new() -> Self {
+        Sources { pages: Filter::new(), entries: Filter::new(), tables: Filter::new(), epoch: 1 }
+    }
+
+    fn forget(&mut self) {
+        for filter in [&mut self.pages, &mut self.entries, &mut self.tables] {
+            filter.0.fill(0);
+        }
+        self.epoch += 1;
+    }
+}
+
+fn bucket(key: u64) -> usize {
+    (key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as usize & (BUCKETS - 1)
 }
 
 /// Where empty links and jump-cache entries lead: out to the main loop.
@@ -218,14 +266,13 @@ const NO_JUMP: Jump = Jump { key: u64::MAX, target: &raw const MISS };
 
 impl Blocks {
     pub(crate) fn new(pages: usize) -> Self {
-        let filter = || Box::new([0; (FILTER_BITS / 64) as usize]);
         Blocks {
             all: Vec::new(),
             buckets: vec![NONE; BUCKETS].into(),
             by_page: vec![0; pages],
             jumps: vec![NO_JUMP; JUMPS].into(),
             generations: [1; 2],
-            filters: [filter(), filter()],
+            sources: [Sources::new(), Sources::new()],
             local_high_code: false,
         }
     }
@@ -245,13 +292,33 @@ impl Blocks {
 
     /// May code have run from the linear page since the last bump of its half?
     pub(crate) fn may_have_run(&self, linear: u64) -> bool {
-        let bit = filter_bit(linear);
-        self.filters[(linear >> 63) as usize][bit / 64] & 1 << (bit % 64) != 0
+        self.sources[(linear >> 63) as usize].pages.may_have(linear >> 12)
     }
 
-    fn note_run(&mut self, linear: u64) {
-        let bit = filter_bit(linear);
-        self.filters[(linear >> 63) as usize][bit / 64] |= 1 << (bit % 64);
+    /// May code that ran since the last bump of the half come from the page-table entry at `at`?
+    pub(crate) fn may_come_from(&self, half: usize, at: u64) -> bool {
+        self.sources[half].entries.may_have(at)
+    }
+
+    /// May any code come from an entry in the guest-physical page `page`?
+    pub(crate) fn may_come_from_page(&self, page: u64) -> bool {
+        self.sources.iter().any(|sources| sources.tables.may_have(page))
+    }
+
+    /// Code is about to run from a linear page.
+    fn note_run(&mut self, linear: u64, detail: &mut Detail) {
+        let half = (linear >> 63) as usize;
+        let sources = &mut self.sources[half];
+        if detail.noted == sources.epoch {
+            return;
+        }
+        detail.noted = sources.epoch;
+        sources.pages.insert(linear >> 12);
+        for at in detail.path.into_iter().filter(|&at| at != tlb::NOWHERE) {
+            sources.entries.insert(at);
+            sources.tables.insert(at & !0xfff);
+        }
+        self.local_high_code |= half == 1 && !detail.global;
     }
 
     fn find(&self, key: u64) -> Option<u32> {
@@ -331,7 +398,7 @@ impl Cpu {
         for (half, bump) in [low, high].into_iter().enumerate() {
             if bump {
                 blocks.generations[half] += 1;
-                blocks.filters[half].fill(0);
+                blocks.sources[half].forget();
             }
         }
         if high {
@@ -354,14 +421,6 @@ impl Cpu {
     pub(crate) fn update_jump_tags(&mut self) {
         for half in 0..2 {
             self.jump_tags[half] = self.blocks.generations[half] << 1 | u64::from(self.user);
-        }
-    }
-
-    /// Code is about to run from a linear page.
-    fn note_code_page(&mut self, linear: u64, global: bool) {
-        self.blocks.note_run(linear);
-        if !global && linear >> 63 != 0 {
-            self.blocks.local_high_code = true;
         }
     }
 
@@ -512,11 +571,11 @@ impl Cpu {
                 return Err(Abort::Stop);
             }
         }
-        let (frame, page) = self.tlb.frames[usize::from(self.user)][slot];
-        // Also where the tag was there before, from reading or from a run before the last bump: whoever asks is about
-        // to remember where this address leads.
-        self.note_code_page(rip, frame & tlb::LOCAL_FRAME == 0);
-        Ok((frame & !0xfff | (rip & 0xfff), page))
+        // Also when the translation was known: the jump cache may have been emptied since.
+        let detail = &mut self.tlb.details[usize::from(self.user)][slot];
+        self.blocks.note_run(rip, detail);
+        let Some(index) = detail.index else { return Err(ud()) };
+        Ok((detail.frame | (rip & 0xfff), u64::from(index)))
     }
 
     /// As [`Cpu::fetch`], of the second page of an instruction.

@@ -131,11 +131,12 @@ impl Cpu {
             return Err(coded(fault::SS, external));
         }
         let user_after = self.user && !inner;
-        let span = self.span(top, words.len() * 8, true, user_after, true)?;
         if !canonical(target) {
             return Err(gp(external));
         }
+        // Before the frame is looked up, as it may change how that goes.
         self.mark_accessed(selector, &mut d)?;
+        let span = self.span(top, words.len() * 8, true, user_after, true)?;
         let mut bytes = [0; 48];
         for (to, word) in bytes.chunks_exact_mut(8).zip(words) {
             to.copy_from_slice(&word.to_le_bytes());

@@ -19,6 +19,7 @@ mod insn;
 mod jit;
 mod lower;
 pub mod memory;
+mod paging;
 mod run;
 pub mod state;
 mod tlb;

@@ -1,4 +1,5 @@
-//! Guest-physical memory: the host mappings, the dirty bitmap and the bits that say where code was decoded.
+//! Guest-physical memory: the host mappings, the dirty bitmap and the bits that say where code was decoded and which
+//! pages hold page tables in use.
 
 use std::ptr::NonNull;
 
@@ -19,10 +20,18 @@ pub struct Region {
 #[derive(Debug)]
 pub(crate) struct Memory {
     regions: Vec<Region>,
+    /// Number of the first page of each region: RAM pages have their index, the others follow.
+    numbers: Vec<u64>,
     /// One bit for each RAM page written since last taken.
     pub(crate) dirty: Vec<u64>,
     /// One bit for each RAM page that live blocks were decoded from.
     pub(crate) code: Vec<u64>,
+    /// One bit for each page number: a cached translation may come from entries in it.
+    tables: Vec<u64>,
+    /// Of these, those that translations of large pages or upper levels may come from.
+    upper: Vec<u64>,
+    /// Stores to each such page since it became one, wrapping.
+    table_stores: Vec<u8>,
 }
 
 /// A guest-physical page found in host memory.
@@ -32,6 +41,23 @@ pub(crate) struct HostPage {
     pub(crate) host: *mut u8,
     /// Index among RAM pages.
     pub(crate) index: Option<u64>,
+    /// Number among all pages.
+    pub(crate) number: u64,
+}
+
+impl HostPage {
+    /// Host address of the aligned page-table entry at guest-physical `gpa`, which is in this page.
+    fn entry_at(&self, gpa: u64) -> *mut u64 {
+        // SAFETY: 8-aligned, so inside the page.
+        unsafe { self.host.add((gpa & 0xff8) as usize).cast::<u64>() }
+    }
+
+    /// The aligned page-table entry at guest-physical `gpa`, which is in this page.
+    #[inline]
+    pub(crate) fn entry(&self, gpa: u64) -> u64 {
+        // SAFETY: inside the page; guest memory may be read by others, so volatile.
+        unsafe { self.entry_at(gpa).read_volatile() }
+    }
 }
 
 impl Memory {
@@ -39,7 +65,22 @@ impl Memory {
         let pages =
             regions.iter().filter_map(|r| r.first_page.map(|first| first + r.len / 4096)).max().unwrap_or(0);
         let words = pages.div_ceil(64) as usize;
-        Memory { regions: regions.to_vec(), dirty: vec![0; words], code: vec![0; words] }
+        let mut next = words as u64 * 64;
+        let mut numbers = Vec::new();
+        for r in regions {
+            numbers.push(r.first_page.unwrap_or(next));
+            next += if r.first_page.is_some() { 0 } else { r.len / 4096 };
+        }
+        let all = next.div_ceil(64) as usize;
+        Memory {
+            regions: regions.to_vec(),
+            numbers,
+            dirty: vec![0; words],
+            code: vec![0; words],
+            tables: vec![0; all],
+            upper: vec![0; all],
+            table_stores: vec![0; all * 64],
+        }
     }
 
     /// RAM pages.
@@ -50,12 +91,13 @@ impl Memory {
     /// The page that holds guest-physical `gpa`.
     #[inline]
     pub(crate) fn page(&self, gpa: u64) -> Option<HostPage> {
-        for r in &self.regions {
+        for (r, first) in self.regions.iter().zip(&self.numbers) {
             let offset = gpa.wrapping_sub(r.gpa) & !0xfff;
             if offset < r.len {
                 // SAFETY: `offset` is inside the region, which the creator promised stays mapped.
                 let host = unsafe { r.host.as_ptr().add(offset as usize) };
-                return Some(HostPage { host, index: r.first_page.map(|first| first + offset / 4096) });
+                let index = r.first_page.map(|first| first + offset / 4096);
+                return Some(HostPage { host, index, number: first + offset / 4096 });
             }
         }
         None
@@ -69,32 +111,52 @@ impl Memory {
         })
     }
 
-    /// Reads an aligned page-table entry; what is not memory reads as zero (not present).
-    #[inline]
-    pub(crate) fn entry(&self, gpa: u64) -> u64 {
-        match self.page(gpa) {
-            // SAFETY: 8-aligned, so inside the page.
-            Some(p) => unsafe { p.host.add((gpa & 0xff8) as usize).cast::<u64>().read_volatile() },
-            None => 0,
-        }
-    }
-
-    /// Sets bits in an aligned page-table entry and returns the RAM page written, if it was a change.
-    pub(crate) fn set_entry_bits(&mut self, gpa: u64, bits: u64) -> Option<u64> {
-        let page = self.page(gpa)?;
-        // SAFETY: 8-aligned, so inside the page.
-        let at = unsafe { page.host.add((gpa & 0xff8) as usize).cast::<u64>() };
-        // SAFETY: as above; guest memory may be read by others, so volatile.
-        let old = unsafe { at.read_volatile() };
+    /// Sets bits in the aligned page-table entry at `gpa` in `page`; says if that was a change.
+    pub(crate) fn set_entry_bits(&mut self, page: HostPage, gpa: u64, bits: u64) -> bool {
+        let old = page.entry(gpa);
         if old & bits == bits {
-            return None;
+            return false;
         }
-        // SAFETY: as above.
-        unsafe { at.write_volatile(old | bits) };
+        // SAFETY: inside the page; guest memory may be read by others, so volatile.
+        unsafe { page.entry_at(gpa).write_volatile(old | bits) };
         if let Some(index) = page.index {
             self.set_dirty(index);
         }
-        page.index
+        true
+    }
+
+    /// May a cached translation come from entries in this page?
+    #[inline]
+    pub(crate) fn is_table(&self, number: u64) -> bool {
+        self.tables[(number / 64) as usize] & (1 << (number % 64)) != 0
+    }
+
+    /// May a cached translation come from an entry in this page that maps more than 4 KiB?
+    pub(crate) fn is_upper(&self, number: u64) -> bool {
+        self.upper[(number / 64) as usize] & (1 << (number % 64)) != 0
+    }
+
+    /// Notes that a translation comes from an entry in this page.
+    pub(crate) fn set_table(&mut self, number: u64, upper: bool) {
+        let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
+        self.tables[word] |= bit;
+        if upper {
+            self.upper[word] |= bit;
+        }
+    }
+
+    /// No cached translation comes from this page any more.
+    pub(crate) fn clear_table(&mut self, number: u64) {
+        let (word, bit) = ((number / 64) as usize, 1 << (number % 64));
+        self.tables[word] &= !bit;
+        self.upper[word] &= !bit;
+    }
+
+    /// Counts a store to a page with tables; true every 256 times.
+    pub(crate) fn count_table_store(&mut self, number: u64) -> bool {
+        let count = &mut self.table_stores[number as usize];
+        *count = count.wrapping_add(1);
+        *count == 0
     }
 
     pub(crate) fn set_dirty(&mut self, index: u64) {

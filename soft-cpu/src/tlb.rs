@@ -3,15 +3,14 @@
 //! Two tables, supervisor and user. An entry has one tag per kind of access; a tag is the page's linear address
 //! where that access may go straight to host memory, and something no address of this slot equals otherwise.
 //! A write tag is only there when the page is dirty in the page tables and in the dirty bitmap, holds no
-//! decoded code and is not watched, so that the fast path owes nothing to anybody.
+//! decoded code and no page table in use and is not watched, so that the fast path owes nothing to anybody.
+//!
+//! No entry is ever stale: see `paging.rs`.
 
 /// Entries of one table (a power of two).
 pub(crate) const SIZE: usize = 1024;
 /// Non-global fills remembered before a flush clears everything instead.
 const LOG: usize = SIZE;
-
-/// Set beside the guest-physical address of a frame whose page is not global.
-pub(crate) const LOCAL_FRAME: u64 = 1;
 
 /// One page.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +25,32 @@ pub(crate) struct Entry {
     /// Host address minus linear address.
     pub(crate) addend: u64,
 }
+
+/// What the slow paths need to know of an entry. Means nothing while the entry has no tag.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Detail {
+    /// Guest-physical addresses of the page-table entries it came from, lowest level first, but for the top level's;
+    /// [`NOWHERE`] where there is none.
+    pub(crate) path: [u64; 3],
+    /// Guest-physical address of the 4 KiB piece.
+    pub(crate) frame: u64,
+    /// RAM page index (below 2^24); `None`: not RAM.
+    pub(crate) index: Option<u32>,
+    /// Number of the page: there are few that are not RAM.
+    pub(crate) number: u32,
+    /// The epoch of the half in which `Blocks` was told that code runs from it.
+    pub(crate) noted: u64,
+    /// Writes would be fast but for the page tables in the page.
+    pub(crate) guarded: bool,
+    pub(crate) global: bool,
+}
+
+/// Not an address of a page-table entry.
+pub(crate) const NOWHERE: u64 = u64::MAX;
+
+const NO_DETAIL: Detail =
+    Detail { path: [NOWHERE; 3], frame: 0, index: None, number: 0, noted: 0, guarded: false, global: false };
 
 /// A tag that matches no address which maps to `slot`.
 const fn never(slot: usize) -> u64 {
@@ -43,8 +68,8 @@ pub(crate) const fn slot(linear: u64) -> usize {
 pub(crate) struct Tlb {
     /// Supervisor, user.
     pub(crate) tables: [Box<[Entry; SIZE]>; 2],
-    /// Guest-physical page, with [`LOCAL_FRAME`], and RAM page index of each entry with an execute tag.
-    pub(crate) frames: [Box<[(u64, u64); SIZE]>; 2],
+    /// The rest about each entry.
+    pub(crate) details: [Box<[Detail; SIZE]>; 2],
     /// Slots filled from non-global pages since the last flush: table in bit 15.
     log: Vec<u16>,
     log_full: bool,
@@ -87,7 +112,7 @@ impl Tlb {
         };
         Tlb {
             tables: [table(), table()],
-            frames: [Box::new([(0, 0); SIZE]), Box::new([(0, 0); SIZE])],
+            details: [Box::new([NO_DETAIL; SIZE]), Box::new([NO_DETAIL; SIZE])],
             log: Vec::with_capacity(LOG),
             log_full: false,
             large: Box::new([0; LARGE_BITS / 64]),
@@ -162,6 +187,39 @@ impl Tlb {
         false
     }
 
+    /// Forgets what came from the page-table entry at guest-physical `at`. `upper`: it may map more than 4 KiB.
+    pub(crate) fn flush_entry(&mut self, at: u64, upper: bool) {
+        self.watched = UNWATCHED;
+        // The lowest level's index is part of the slot.
+        let low = (at >> 3) as usize & 0x1ff;
+        for (table, details) in self.tables.iter_mut().zip(&self.details) {
+            for slot in (low..SIZE).step_by(512) {
+                if details[slot].path[0] == at {
+                    reset(table, slot);
+                }
+            }
+            if upper {
+                for (slot, detail) in details.iter().enumerate() {
+                    if detail.path[1] == at || detail.path[2] == at {
+                        reset(table, slot);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Forgets what came from any entry in the guest-physical page `page`.
+    pub(crate) fn flush_table(&mut self, page: u64) {
+        self.watched = UNWATCHED;
+        for (table, details) in self.tables.iter_mut().zip(&self.details) {
+            for (slot, detail) in details.iter().enumerate() {
+                if detail.path.iter().any(|at| at & !0xfff == page) {
+                    reset(table, slot);
+                }
+            }
+        }
+    }
+
     /// Forgets every write tag: the next write to each page goes through the walk again.
     pub(crate) fn flush_writes(&mut self) {
         self.watched = UNWATCHED;
@@ -185,7 +243,7 @@ impl Tlb {
     }
 
     /// Enters a page: each tag that is `true` becomes usable, others stay if they are of the same page.
-    pub(crate) fn fill(&mut self, user: bool, linear: u64, host: u64, tags: Tags, page: PageKind) {
+    pub(crate) fn fill(&mut self, user: bool, linear: u64, host: u64, tags: Tags, detail: Detail, size: u64) {
         let (slot, linear) = (slot(linear), linear & !0xfff);
         let table = &mut self.tables[usize::from(user)];
         let addend = host.wrapping_sub(linear);
@@ -202,17 +260,17 @@ impl Tlb {
         e.write = if tags.write { linear } else { never(slot) };
         if tags.exec {
             e.exec = linear;
-            self.frames[usize::from(user)][slot] = page.frame;
         }
-        if !page.global {
+        self.details[usize::from(user)][slot] = detail;
+        if !detail.global {
             if self.log.len() < LOG {
                 self.log.push(slot as u16 | u16::from(user) << 15);
             } else {
                 self.log_full = true;
             }
         }
-        if page.size > 4096 {
-            let bit = large_bit(linear, page.size.trailing_zeros());
+        if size > 4096 {
+            let bit = large_bit(linear, size.trailing_zeros());
             self.large[bit / 64] |= 1 << (bit % 64);
         }
     }
@@ -224,16 +282,6 @@ pub(crate) struct Tags {
     pub(crate) read: bool,
     pub(crate) write: bool,
     pub(crate) exec: bool,
-}
-
-/// What the flushes need to know of a page.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct PageKind {
-    pub(crate) global: bool,
-    /// Guest-physical address of the 4 KiB piece with [`LOCAL_FRAME`], and its RAM page index.
-    pub(crate) frame: (u64, u64),
-    /// Bytes: 4 KiB, 2 MiB or 1 GiB.
-    pub(crate) size: u64,
 }
 
 fn reset(table: &mut [Entry; SIZE], slot: usize) {

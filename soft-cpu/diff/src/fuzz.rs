@@ -425,8 +425,8 @@ struct Ran {
 /// Most exits of a case.
 const EXITS: usize = 40;
 
-/// Runs until `total` instructions are retired, in pieces.
-fn drive(cpu: &mut Cpu, total: u64, mut piece: impl FnMut() -> u64) -> (Vec<String>, bool) {
+/// Runs until `total` instructions are retired, in pieces; `piece` is asked for the length of each before it.
+fn drive(cpu: &mut Cpu, total: u64, mut piece: impl FnMut(&mut Cpu) -> u64) -> (Vec<String>, bool) {
     let start = cpu.counts().instructions;
     let mut exits = Vec::new();
     while exits.len() < EXITS {
@@ -434,7 +434,7 @@ fn drive(cpu: &mut Cpu, total: u64, mut piece: impl FnMut() -> u64) -> (Vec<Stri
         if left == 0 {
             break;
         }
-        let limits = Limits { instructions: Some(piece().clamp(1, left)), ..Limits::default() };
+        let limits = Limits { instructions: Some(piece(cpu).clamp(1, left)), ..Limits::default() };
         let exit = cpu.run(&limits);
         match &exit {
             Exit::Budget => continue,
@@ -486,7 +486,7 @@ pub fn run(seed: u64, count: u64, mut progress: impl FnMut(&Tally)) -> std::io::
         cpu.invalidate(None);
         cpu.set_state(&begin);
         if compare {
-            let mut once = |memory: &mut Memory, piece: &mut dyn FnMut() -> u64| {
+            let mut once = |memory: &mut Memory, piece: &mut dyn FnMut(&mut Cpu) -> u64| {
                 memory.bytes().copy_from_slice(&before);
                 cpu.invalidate(None);
                 cpu.set_state(&begin);
@@ -502,8 +502,11 @@ pub fn run(seed: u64, count: u64, mut progress: impl FnMut(&Tally)) -> std::io::
                 let ran = Ran { exits, state: cpu.state(), counts, memory: memory.bytes().to_vec() };
                 (ran, interrupted)
             };
-            let (whole, cut) = once(&mut memory, &mut || u64::MAX);
-            let (pieces, cut_too) = once(&mut memory, &mut || rng.u64(1..8));
+            let (whole, cut) = once(&mut memory, &mut |_| u64::MAX);
+            let (pieces, cut_too) = once(&mut memory, &mut |cpu| {
+                forget(cpu, &mut rng);
+                rng.u64(1..8)
+            });
             tally.exits += whole.exits.len() as u64;
             if cut || cut_too {
                 tally.interrupted += 1;
@@ -517,7 +520,7 @@ pub fn run(seed: u64, count: u64, mut progress: impl FnMut(&Tally)) -> std::io::
         } else {
             let pieces = 1 + rng.usize(..4);
             for _ in 0..pieces {
-                let (exits, interrupted) = drive(&mut cpu, total, || rng.u64(1..200));
+                let (exits, interrupted) = drive(&mut cpu, total, |_| rng.u64(1..200));
                 tally.exits += exits.len() as u64;
                 tally.interrupted += u64::from(interrupted);
                 outside(&mut cpu, &mut memory, &mut rng);
@@ -528,6 +531,18 @@ pub fn run(seed: u64, count: u64, mut progress: impl FnMut(&Tally)) -> std::io::
         progress(&tally);
     }
     Ok(tally)
+}
+
+/// Now and then drops what the CPU has cached, which nothing may depend on.
+fn forget(cpu: &mut Cpu, rng: &mut Rng) {
+    match rng.u8(..16) {
+        0 => cpu.take_dirty(|_, _| ()),
+        1 => cpu.invalidate(None),
+        2 => {
+            let _ = cpu.translate(address(rng));
+        }
+        _ => {}
+    }
 }
 
 /// What a monitor does to a CPU between two runs.

@@ -7,6 +7,7 @@ use crate::{
     fault::Abort,
     flags::{self, kind},
     insn::{Insn, Opd, R, Rep},
+    tlb,
     watch::Kind,
 };
 
@@ -70,11 +71,13 @@ impl Cpu {
         !self.fast_allowed(linear, gpa, Kind::Read) || !self.fast_allowed(linear, gpa, Kind::Write)
     }
 
-    /// How many elements may be done at once: none unless going up, unwatched, and inside the pages given.
-    fn chunk(&self, insn: &Insn, size: u64, left: u64, pointers: &[u64]) -> u64 {
+    /// How many elements may be done at once: none unless going up, unwatched, and inside the pages given. Where `to`
+    /// has no write tag, one is done first: it gets the tag, unless each store to the page must be looked at.
+    fn chunk(&self, insn: &Insn, size: u64, left: u64, to: u64, pointers: &[u64]) -> u64 {
         if self.rflags & (flags::DF | flags::TF) != 0
             || self.alignment_checked
             || insn.addr32
+            || self.tlb.tables[usize::from(self.user)][tlb::slot(to)].write != to & !0xfff
             || self.hooks.any_data() && pointers.iter().any(|&at| self.may_be_watched(at))
         {
             return 0;
@@ -107,7 +110,7 @@ pub(crate) fn movs(cpu: &mut Cpu, insn: &Insn) -> R {
     repeat(cpu, insn, |cpu, insn, left| {
         let from = cpu.pointer(insn, RSI).wrapping_add(cpu.gpr[insn.seg as usize]);
         let to = cpu.pointer(insn, RDI);
-        let n = cpu.chunk(insn, size, left, &[from, to]);
+        let n = cpu.chunk(insn, size, left, to, &[from, to]);
         let apart = to.wrapping_sub(from) >= n * size;
         if n > 1 && apart {
             let bytes = (n * size) as usize;
@@ -135,7 +138,7 @@ pub(crate) fn stos(cpu: &mut Cpu, insn: &Insn) -> R {
     let size = u64::from(insn.size);
     repeat(cpu, insn, |cpu, insn, left| {
         let to = cpu.pointer(insn, RDI);
-        let n = cpu.chunk(insn, size, left, &[to]).max(1);
+        let n = cpu.chunk(insn, size, left, to, &[to]).max(1);
         if n > 1 {
             let bytes = (n * size) as usize;
             let target = cpu.span(to, bytes, true, cpu.user, false)?;

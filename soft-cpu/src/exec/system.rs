@@ -299,8 +299,7 @@ pub(crate) fn mov_to_control(cpu: &mut Cpu, insn: &Insn) -> R {
             if value & !cpu.physical_mask != 0 {
                 return Err(gp(0));
             }
-            cpu.sys.cr3 = value;
-            cpu.flush_tlb_non_global();
+            cpu.set_cr3(value);
             Ok(())
         }
         Opd::Cr(4) => cpu.set_cr4(value),

@@ -46,10 +46,9 @@ impl Guest {
         guest.put64(0x2000, 0x3007);
         for n in 0..8 {
             guest.put64(0x3000 + 8 * n, 0x1_0007 + 0x1000 * n);
-            for page in 0..512 {
-                guest.put64(0x1_0000 + 0x1000 * n + 8 * page, (n << 21) + (page << 12) + 7);
-            }
         }
+        let entries: Vec<u8> = (0..8 * 512u64).flat_map(|page| ((page << 12) + 7).to_le_bytes()).collect();
+        guest.write(0x1_0000, &entries);
         for (n, d) in
             [0, 0x00af_9b00_0000_ffff, 0x00cf_9300_0000_ffff, 0x00cf_f300_0000_ffff, 0x00af_fb00_0000_ffff]
                 .into_iter()
@@ -85,6 +84,12 @@ impl Guest {
         assert!(at as usize + 8 <= MEMORY);
         // SAFETY: in range.
         unsafe { self.memory.as_ptr().add(at as usize).cast::<u64>().read_unaligned() }
+    }
+
+    /// All of memory.
+    pub fn memory(&self) -> &[u8] {
+        // SAFETY: `MEMORY` bytes were allocated, and the CPU does not run meanwhile.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), MEMORY) }
     }
 
     /// Makes `vector` lead to `to` with an interrupt gate of privilege `dpl`.
