@@ -44,9 +44,14 @@ printf '%-22s %-11s %9s  %-16s %-6s %-7s %7s\n' program end steps trace twice na
 # NAME SIZE COMPARED [OPTIONS...] -- COMMAND...
 #   SIZE quick or long; COMPARED: output | tail (the last line, without what is measured) | none
 try() {
-    local name=$1 size=$2 compared=$3 options=()
+    local name=$1 size=$2 compared=$3 options=() variables=()
     shift 3
-    while [ "$1" != -- ]; do options+=("$1"); shift; done
+    while [ "$1" != -- ]; do
+        # What is set in the guest is set natively too.
+        if [ "$1" = --env ]; then variables+=("$2"); fi
+        options+=("$1")
+        shift
+    done
     shift
     if [ ${#wanted[@]} -gt 0 ]; then
         [[ " ${wanted[*]} " == *" $name "* ]] || return 0
@@ -72,7 +77,7 @@ try() {
         twice=NO
     fi
     if [ "$compared" != none ]; then
-        (cd "$work/bin" && env -i "${environment[@]}" "$@" </dev/null >"$native" 2>/dev/null) || true
+        (cd "$work/bin" && env -i "${environment[@]}" "${variables[@]}" "$@" </dev/null >"$native" 2>/dev/null) || true
         case $compared in
         output) if cmp -s "$first" "$native"; then same=equal; else same=DIFFERS; fi ;;
         tail) if [ "$(tail -n 1 "$first")" = "$(tail -n 1 "$native")" ]; then same=equal; else same=DIFFERS; fi ;;
