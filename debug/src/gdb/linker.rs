@@ -106,7 +106,8 @@ mod tests {
     fn this_hosts_linker() {
         let content = std::fs::read("/lib64/ld-linux-x86-64.so.2").unwrap();
         let places = places(&content).unwrap();
-        assert!(places.state.is_some() && places.breakpoints.len() > 5, "{places:?}");
+        // `_dl_debug_state` at least; with SystemTap's probes, where the C library was built with them, some ten more.
+        assert!(places.state.is_some() && !places.breakpoints.is_empty(), "{places:?}");
     }
 
     #[test]
