@@ -2,7 +2,8 @@
 # Makes a root directory with every example and what it needs: examples/root.sh DIR. SPDX-License-Identifier: MIT
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-root=$1
+mkdir -p "$1"
+root=$(cd "$1" && pwd)
 programs=$root/bin
 
 put() { # FILE: into the root's /bin, with its libraries where they are here

@@ -68,7 +68,8 @@ impl Thread {
         Ok(Gva(stack.wrapping_add(kernel.fact(Fact::ThreadSize)?).wrapping_sub(size)))
     }
 
-    /// User registers: the CPU's own for the thread that is on it in user mode, else those saved at kernel entry.
+    /// User registers: the CPU's own for the thread that is on it in user mode, else those saved at kernel entry. All
+    /// zero and in no system call for a thread that has ended and given its kernel stack back.
     pub fn registers(&self, kernel: &Kernel<'_>, cpu: &CpuState) -> Read<UserRegisters> {
         let thread = kernel.address_of(self.task, Fact::TaskThread)?;
         let on_cpu = current(kernel, cpu)? == self.task;
@@ -100,6 +101,11 @@ impl Thread {
         } else {
             (kernel.field(thread, Fact::ThreadFsBase)?, kernel.field(thread, Fact::ThreadGsBase)?)
         };
+        if kernel.field(self.task, Fact::TaskStack)? == 0 {
+            // put_task_stack (kernel/fork.c), from the switch away from a dead task on.
+            let (gpr, rip, rflags) = ([0; 16], 0, 0);
+            return Ok(UserRegisters { gpr, rip, rflags, orig_rax: u64::MAX, fs_base, gs_base });
+        }
         let at = self.saved_registers(kernel)?.0;
         // struct pt_regs, arch/x86/include/asm/ptrace.h.
         let mut words = [0u64; 21];

@@ -24,9 +24,11 @@ def check(root, cmd, *options):
     words = [REWIND, "check", "--engine", "soft", "--root", root, "--json", *options, "--", *cmd]
     done = subprocess.run(words, capture_output=True, text=True)
     seconds = time.monotonic() - began
-    if done.returncode not in (0, 1) or not done.stdout:
+    objects = [json.loads(line) for line in done.stdout.splitlines()]
+    # An error has status 1 too: what was told must have come to its end.
+    if done.returncode not in (0, 1) or first(objects, "summary") is None:
         sys.exit(f"{' '.join(words)}: status {done.returncode}\n{done.stderr}")
-    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()], seconds
+    return done.returncode, objects, seconds
 
 
 def first(objects, kind):
