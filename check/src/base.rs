@@ -414,7 +414,9 @@ impl Worker {
             match self.machine.run(&Until::position(position), observer)? {
                 Stop::Position => {
                     let (kind, arg) = decisions[i].action.encode();
-                    self.machine.act(kind, arg)?;
+                    if !self.machine.act(kind, arg)? {
+                        break;
+                    }
                     observer.hold(self.machine.now().0, decisions[i].action.delay());
                     applied[i] = Some(step.0);
                 }

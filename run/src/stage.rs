@@ -270,8 +270,11 @@ impl Stage {
                     return Ok(Some(Stop::Position));
                 }
                 while self.due.first().is_some_and(|(at, _)| *at == here) {
-                    let (kind, arg) = self.due.remove(0).1.action.encode();
-                    self.machine.act(kind, arg)?;
+                    let (_, decision) = self.due.remove(0);
+                    let (kind, arg) = decision.action.encode();
+                    if !self.machine.act(kind, arg)? {
+                        self.inside.push(decision);
+                    }
                 }
                 Ok(None)
             }

@@ -6,11 +6,12 @@ compiler, C library and guest kernel, and which schedule comes first to fail may
 the real output there.
 """
 
+import os
 import re
 import subprocess
 import sys
 
-REWIND = "target/release/rewind"
+REWIND = os.environ.get("REWIND", "target/release/rewind")
 
 
 def output(root, name):

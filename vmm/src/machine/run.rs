@@ -219,12 +219,18 @@ impl Machine {
     }
 
     /// Interrupts the program where it stands: the guest takes the one vector, does what `kind` and `arg`
-    /// (`rewind_platform::control::DECISION_*`, 0 = nothing) say, and polls. Only in user mode, at a position
-    /// (`Stop::Step`, `Stop::Position`, `Stop::Decision`).
-    pub fn act(&mut self, kind: u16, arg: u64) -> Result<(), MachineError> {
+    /// (`rewind_platform::control::DECISION_*`, 0 = nothing) say, and polls. At a position ([`Stop::Step`],
+    /// [`Stop::Position`], [`Stop::Decision`]).
+    ///
+    /// False, and nothing is done, if the CPU is in the kernel already: the instruction that retired last was SYSCALL
+    /// (which leaves interrupts off and the user's stack pointer in place), or another interrupt came first.
+    pub fn act(&mut self, kind: u16, arg: u64) -> Result<bool, MachineError> {
+        if self.engine.cpu()?.cs.selector & 3 != 3 {
+            return Ok(false);
+        }
         self.memory.control_u64(CTL_INJECT_ARG).store(arg, Ordering::SeqCst);
         self.memory.control_u32(CTL_INJECT_KIND).store(kind.into(), Ordering::SeqCst);
         self.engine.inject(INJECT_VECTOR)?;
-        Ok(())
+        Ok(true)
     }
 }
