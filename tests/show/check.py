@@ -10,7 +10,7 @@ import sys
 import time
 
 PARTS = ["table", "replay", "fixed", "accesses", "jobs", "many"]
-REWIND = "target/release/rewind"
+REWIND = os.environ.get("REWIND", "target/release/rewind")
 
 
 def command(example, fixed=False):
@@ -147,7 +147,7 @@ def main():
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--only", metavar="EXAMPLE")
-    args = parser.parse_args()
+    args = parser.parse_intermixed_args()
     if set(args.parts) - set(PARTS):
         parser.error(f"parts are {', '.join(PARTS)}")
     parts = args.parts or PARTS
