@@ -188,7 +188,8 @@ fn put_program(dir: &Path, program: &Path, to: &str) {
 #[test]
 fn python() {
     let dir = folder("python");
-    let program = Path::new("/usr/bin/python3").canonicalize().expect("python3, as scripts/setup.sh installs it");
+    let program =
+        Path::new("/usr/bin/python3").canonicalize().expect("python3, as scripts/setup.sh installs it");
     put_program(&dir, &program, program.to_str().unwrap());
     let listed = Command::new(&program).args(["-I", "-c", PYTHON_FILES]).output().unwrap();
     assert!(listed.status.success(), "{}", String::from_utf8_lossy(&listed.stderr));
@@ -204,7 +205,8 @@ fn python() {
 fn shell() {
     let dir = folder("shell");
     for tool in ["bash", "sed", "tr"] {
-        let found = ["/usr/bin", "/bin"].map(|bin| Path::new(bin).join(tool)).into_iter().find(|p| p.exists());
+        let found =
+            ["/usr/bin", "/bin"].map(|bin| Path::new(bin).join(tool)).into_iter().find(|p| p.exists());
         let found = found.unwrap_or_else(|| panic!("no {tool} on this machine"));
         put_program(&dir, &found, &format!("/bin/{tool}"));
     }
