@@ -115,6 +115,10 @@ impl Cpu {
             if self.attention {
                 break;
             }
+            // The next instruction is not to be fetched yet: that may set accessed bits, and fault.
+            if self.count & 0xffff_ffff == BUDGET_BIAS {
+                break;
+            }
             if self.hooks.steps_page(self.rip) {
                 break;
             }

@@ -451,29 +451,33 @@ fn drive(cpu: &mut Cpu, total: u64, mut piece: impl FnMut(&mut Cpu) -> u64) -> (
     (exits, false)
 }
 
-/// Runs `count` cases.
+/// Runs `count` cases from the `first` on. What is left in memory by one case goes into the next, so it begins where
+/// memory was last cleared before.
 ///
 /// # Errors
 /// The host gave no memory.
 ///
 /// # Panics
 /// A case went differently in pieces: a fault of the software CPU.
-pub fn run(seed: u64, count: u64, mut progress: impl FnMut(&Tally)) -> std::io::Result<Tally> {
+pub fn run(seed: u64, first: u64, count: u64, mut progress: impl FnMut(&Tally)) -> std::io::Result<Tally> {
+    // Each case has its own seed.
+    let rng_of = |case: u64| Rng::with_seed(seed.wrapping_add(case.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+    let clears = |case: u64, rng: &mut Rng| rng.u8(..8) == 0 || case == 0;
+    let begin = (0..=first).rev().find(|&case| clears(case, &mut rng_of(case))).unwrap_or(0);
     let mut memory = Memory::new()?;
     let mut tally = Tally::default();
     let mut cpu = new_cpu(&memory);
     let watchdog = Watchdog::start(cpu.interrupter());
-    for case in 0..count {
+    for case in begin..first.saturating_add(count) {
         watchdog.case.store(case, Ordering::Relaxed);
-        // Each case has its own seed, so that one can be run alone.
-        let mut rng = Rng::with_seed(seed.wrapping_add(case.wrapping_mul(0x9e37_79b9_7f4a_7c15)));
+        let mut rng = rng_of(case);
         if case % CASES_PER_CPU == CASES_PER_CPU - 1 {
             cpu = new_cpu(&memory);
             if let Ok(mut flag) = watchdog.flag.lock() {
                 *flag = cpu.interrupter();
             }
         }
-        if rng.u8(..8) == 0 || case == 0 {
+        if clears(case, &mut rng) {
             memory.bytes().fill(0);
         }
         fill(&mut memory, &mut rng);
@@ -513,8 +517,8 @@ pub fn run(seed: u64, count: u64, mut progress: impl FnMut(&Tally)) -> std::io::
             } else {
                 tally.compared += 1;
                 assert_eq!(whole.exits, pieces.exits, "seed {seed} case {case}: exits in pieces");
-                assert_eq!(whole.state, pieces.state, "seed {seed} case {case}: state after pieces");
                 assert_eq!(whole.counts, pieces.counts, "seed {seed} case {case}: counts after pieces");
+                assert_eq!(whole.state, pieces.state, "seed {seed} case {case}: state after pieces");
                 assert!(whole.memory == pieces.memory, "seed {seed} case {case}: memory after pieces");
             }
         } else {

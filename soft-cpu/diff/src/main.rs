@@ -38,6 +38,9 @@ struct Arguments {
     /// Instead, run this many cases of arbitrary bytes and states: nothing may break the software CPU.
     #[arg(long, value_name = "CASES")]
     fuzz: Option<u64>,
+    /// With --fuzz: the first case.
+    #[arg(long, value_name = "CASE", default_value_t = 0, requires = "fuzz")]
+    first: u64,
     /// List the encodings of the model that are not compared, with the reason, and end.
     #[arg(long)]
     not_compared: bool,
@@ -62,7 +65,7 @@ fn run(arguments: &Arguments) -> std::io::Result<bool> {
         return Ok(true);
     }
     if let Some(cases) = arguments.fuzz {
-        let tally = fuzz::run(arguments.seed, cases, |tally| {
+        let tally = fuzz::run(arguments.seed, arguments.first, cases, |tally| {
             if tally.cases.is_multiple_of(100_000) {
                 eprintln!("{tally:?}");
             }

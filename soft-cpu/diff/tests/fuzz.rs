@@ -2,7 +2,7 @@
 
 #[test]
 fn nothing_breaks_the_cpu() {
-    let tally = soft_cpu_diff::fuzz::run(1, 10_000, |_| ()).unwrap();
+    let tally = soft_cpu_diff::fuzz::run(1, 0, 10_000, |_| ()).unwrap();
     println!("{tally:?}");
     // It is of no use if everything ends at its first instruction.
     assert!(

@@ -3,7 +3,7 @@
 use crate::{
     cpu::Cpu,
     exec::{mask, sign_extend},
-    fault::gp,
+    fault::{Abort, gp},
     flags,
     insn::{Insn, Opd, R},
 };
@@ -91,6 +91,10 @@ pub(crate) fn enter(cpu: &mut Cpu, insn: &Insn) -> R {
     let bytes = insn.imm & 0xffff;
     let level = u64::from(insn.imm2 & 31);
     let step = u64::from(size);
+    // Its stores may change what it loads: it must not be begun again after one.
+    if level > 1 && !cpu.alone {
+        return Err(Abort::Alone);
+    }
     let rbp = cpu.gpr[5];
     let mut rsp = cpu.gpr[RSP].wrapping_sub(step);
     let frame = rsp;
