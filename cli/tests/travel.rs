@@ -185,10 +185,73 @@ fn state(timeline: &mut Timeline<'_>) -> String {
     hasher.finalize().to_hex()[..16].to_owned()
 }
 
+/// A run over the test root, to go about in.
+fn timeline<'h>(opened: &'h Home, id: &str) -> Timeline<'h> {
+    let root = test_root();
+    let cache = opened.cache("images");
+    let find = |_: &ImageSpec, _: &str| {
+        let options = image::OpenOptions { cache: &cache, directory: Default::default(), progress: &|_| {} };
+        let image = std::sync::Arc::new(image::open(&root, &options).map_err(std::io::Error::other)?);
+        let spec = ImageSpec { content: Content(image.id.0), len: image.image().len() };
+        let open = std::sync::Arc::new(move || Ok(image.image()));
+        Ok(Root { spec, source: "the test root".into(), open, logged: false, origin: None, same: None })
+    };
+    let run = opened.run(opened.find(id).unwrap()).unwrap();
+    Timeline::open(opened, run, None, &find, &|_| {}).unwrap()
+}
+
+#[test]
+fn a_decision_that_still_holds_a_thread_up_is_not_taken_again() {
+    let home = Sandbox::new("held");
+    let script = "for n in 1 2 3 4 5 6; do echo a$n; done & for n in 1 2 3 4 5 6; do echo b$n; done; wait";
+    let parent = home.job(&[], &["sh", "-c", script]);
+    let events = home.ok(&["events", &parent.id, "--json", "--kind", "fork"]);
+    let fork: serde_json::Value = serde_json::from_str(events.lines().last().unwrap()).unwrap();
+    let thread = u64::from_str_radix(fork["child"].as_str().unwrap_or_default(), 16).unwrap();
+    let step = fork["step"].as_u64().unwrap();
+    for action in [serde_json::json!({ "stall": 3_000_000 }), serde_json::json!("preempt")] {
+        let decisions: Vec<_> = (2..40)
+            .step_by(3)
+            .map(|syscall| {
+                let place =
+                    serde_json::json!({ "thread": thread, "syscall": syscall, "returns": 0, "offset": 0 });
+                serde_json::json!({ "place": place, "action": action })
+            })
+            .collect();
+        std::fs::write(home.work().join("decisions"), serde_json::to_vec(&decisions).unwrap()).unwrap();
+        // A keyframe at every stop of the recording.
+        let arguments = ["fork", &parent.id, &step.to_string(), "--decisions", "decisions", "--spacing", "0"];
+        let child = Job::of(&home.output(&arguments));
+        assert_eq!(child.status, Some(0), "{}", child.errors);
+        let taken = home.ok(&["events", &child.id, "--json", "--kind", "decision"]);
+        let opened = Home::open(&home.home()).unwrap();
+        let mut run = timeline(&opened, &child.id);
+        let last = Position { step: Step(run.last()), offset: Instructions(0) };
+        for keyframe in run.keyframes() {
+            run.restore(keyframe).unwrap();
+            run.seek(last).unwrap();
+        }
+        // And from checkpoints at each step after each decision.
+        let mut places = 0;
+        for line in taken.lines() {
+            let event: serde_json::Value = serde_json::from_str(line).unwrap();
+            let at = event["step"].as_u64().unwrap();
+            for step in (at..last.step.0.min(at + 12)).step_by(3) {
+                run.seek(Position { step: Step(step), offset: Instructions(0) }).unwrap();
+                let here = run.checkpoint().unwrap();
+                run.seek(last).unwrap();
+                run.return_to(&here).unwrap();
+                run.seek(last).unwrap();
+                places += 1;
+            }
+        }
+        assert!(places > 10, "{action}: {places} places\n{taken}");
+    }
+}
+
 #[test]
 fn any_place_is_the_same_place_however_one_comes_to_it() {
     let home = Sandbox::new("seeks");
-    let root = test_root();
     let jobs = [("sh", vec!["-c", BUSY]), ("battery", vec![]), ("sh", vec!["/bin/jobs.sh"])];
     let mut random = 42u64;
     let mut number = move |below: u64| {
@@ -201,17 +264,7 @@ fn any_place_is_the_same_place_however_one_comes_to_it() {
         let job = home.job(&["--spacing", "30", "--out", "/tmp"], &command);
         assert_eq!(job.status, Some(0), "{}", job.errors);
         let opened = Home::open(&home.home()).unwrap();
-        let cache = opened.cache("images");
-        let find = |_: &ImageSpec, _: &str| {
-            let options =
-                image::OpenOptions { cache: &cache, directory: Default::default(), progress: &|_| {} };
-            let image = std::sync::Arc::new(image::open(&root, &options).map_err(std::io::Error::other)?);
-            let spec = ImageSpec { content: Content(image.id.0), len: image.image().len() };
-            let open = std::sync::Arc::new(move || Ok(image.image()));
-            Ok(Root { spec, source: "the test root".into(), open, logged: false, origin: None, same: None })
-        };
-        let run = || opened.run(opened.find(&job.id).unwrap()).unwrap();
-        let mut there = Timeline::open(&opened, run(), None, &find, &|_| {}).unwrap();
+        let mut there = timeline(&opened, &job.id);
         let (first, last) = (there.first() + 1, there.last());
         // In the order they are drawn, from wherever the last one left off; some inside a step.
         let mut found: BTreeMap<Position, String> = BTreeMap::new();
@@ -234,7 +287,7 @@ fn any_place_is_the_same_place_however_one_comes_to_it() {
         }
         // In their order, from one end to the other, without a keyframe.
         home.ok(&["prune", &job.id]);
-        let mut straight = Timeline::open(&opened, run(), None, &find, &|_| {}).unwrap();
+        let mut straight = timeline(&opened, &job.id);
         straight.restore(straight.first()).unwrap();
         for (at, expected) in &found {
             straight.seek(*at).unwrap();

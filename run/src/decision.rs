@@ -1,7 +1,16 @@
 //! Decisions at places: how a schedule deviates from the run nobody disturbs.
 
-use rewind_platform::control::{self, DecisionEntry};
+use rewind_platform::{
+    control::{self, DecisionEntry},
+    record::REC_DECISION,
+};
 use serde::{Deserialize, Serialize};
+
+use crate::{
+    describe::long,
+    spec::Schedule,
+    trace::{TraceError, TraceReader},
+};
 
 /// Where a decision happens: named by the thread and that thread's own progress, so that taking one decision
 /// away does not rename the others.
@@ -82,4 +91,31 @@ impl Decision {
             arg,
         }
     }
+}
+
+/// The decisions of the segment of `schedule` in force at `step` that had been taken when the trace had so many default
+/// records. A thread that is held up is still at its place: armed again, its decision would be taken twice.
+pub fn taken(
+    schedule: &Schedule,
+    step: u64,
+    trace: &TraceReader,
+    records: u64,
+) -> Result<Vec<DecisionEntry>, TraceError> {
+    let Some(from) = schedule.from(step) else { return Ok(Vec::new()) };
+    let mut taken = Vec::new();
+    for record in trace.iter().take(records as usize) {
+        let record = record?;
+        let header = &record.header;
+        if header.kind == REC_DECISION && header.step >= from {
+            taken.push(DecisionEntry {
+                thread: header.thread,
+                syscall: long(&record.payload, 0),
+                returns: long(&record.payload, 1) as u32,
+                kind: header.aux as u16,
+                state: control::SLOT_DONE,
+                arg: long(&record.payload, 2),
+            });
+        }
+    }
+    Ok(taken)
 }

@@ -9,6 +9,7 @@ use vmm::{
 
 use crate::{
     boot::{self, Boot, Kernel},
+    decision,
     error::StageError,
     home::{Home, RunDir},
     keyframe::{self, Whole},
@@ -158,8 +159,10 @@ impl<'h> Timeline<'h> {
             self.records = self.boot.records;
         } else {
             let whole: Whole = keyframe::whole(&self.run.keyframes(), &id, step)?;
-            self.stage.restore(&whole, &id)?;
-            self.records = whole.keyframe.records;
+            let records = whole.keyframe.records;
+            let taken = decision::taken(&self.spec.schedule, step, &self.trace, records)?;
+            self.stage.restore(&whole, &id, taken)?;
+            self.records = records;
         }
         self.astray = false;
         Ok(())

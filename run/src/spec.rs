@@ -85,6 +85,13 @@ impl Schedule {
         let decisions = next.checked_sub(1).map_or(&[][..], |i| &self.segments[i].decisions);
         (decisions, self.segments.get(next).map(|segment| segment.from))
     }
+
+    /// From which step on the decisions that count at `step` do, if there are any.
+    pub fn from(&self, step: u64) -> Option<u64> {
+        let next = self.segments.partition_point(|segment| segment.from <= step);
+        let segment = &self.segments[next.checked_sub(1)?];
+        (!segment.decisions.is_empty()).then_some(segment.from)
+    }
 }
 
 /// All inputs of a run.

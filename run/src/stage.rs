@@ -3,6 +3,7 @@
 
 use std::{collections::BTreeMap, fs::File, os::unix::fs::FileExt, sync::Arc};
 
+use rewind_platform::control::DecisionEntry;
 use vmm::{
     BlockImage, EngineKind, Machine, RecordSink, Stop, Until,
     address::{Instructions, Position, Step},
@@ -42,6 +43,8 @@ pub struct Stage {
     inside: Vec<Decision>,
     /// Those of them whose step has begun, with the position they act at, in that order.
     due: Vec<(Position, Decision)>,
+    /// Decisions of the present segment that had been taken when the machine was placed here.
+    taken: Vec<DecisionEntry>,
     /// The step at which other decisions are to be armed.
     next_segment: Option<u64>,
 }
@@ -92,10 +95,11 @@ impl Stage {
             changed: page_set(spec.memory),
             inside: Vec::new(),
             due: Vec::new(),
+            taken: Vec::new(),
             next_segment: None,
         };
         stage.forget_dirty()?;
-        stage.arm(stage.machine.step().0)?;
+        stage.arm(stage.machine.step().0, Vec::new())?;
         Ok(stage)
     }
 
@@ -149,11 +153,13 @@ impl Stage {
     /// Back to the boot keyframe.
     pub fn restore_boot(&mut self) -> Result<(), StageError> {
         let boot = self.boot.clone();
-        self.place(BTreeMap::new(), &boot.whole.keyframe.machine, boot.whole.keyframe.step, "boot")
+        let keyframe = &boot.whole.keyframe;
+        self.place(BTreeMap::new(), &keyframe.machine, keyframe.step, "boot", Vec::new())
     }
 
-    /// To a keyframe of the run, which must build on this stage's boot keyframe.
-    pub fn restore(&mut self, whole: &Whole, run: &str) -> Result<(), StageError> {
+    /// To a keyframe of the run, which must build on this stage's boot keyframe; `taken`: what
+    /// [`decision::taken`](crate::decision::taken) says of it.
+    pub fn restore(&mut self, whole: &Whole, run: &str, taken: Vec<DecisionEntry>) -> Result<(), StageError> {
         let keyframe = &whole.keyframe;
         let nonsense = |what| KeyframeError::Nonsense { run: run.into(), step: keyframe.step, what };
         if whole.boot != Some(self.boot.key) {
@@ -162,7 +168,7 @@ impl Stage {
         if keyframe.memory != self.spec.memory {
             return Err(nonsense("it is of a machine with another size of memory").into());
         }
-        self.place(whole.pages.clone(), &keyframe.machine, keyframe.step, run)
+        self.place(whole.pages.clone(), &keyframe.machine, keyframe.step, run, taken)
     }
 
     /// Writes back only what is not as it should be.
@@ -172,6 +178,7 @@ impl Stage {
         machine: &[u8],
         step: u64,
         run: &str,
+        taken: Vec<DecisionEntry>,
     ) -> Result<(), StageError> {
         let state = decode_state(machine, &format!("keyframe {step} of run {run}"))?;
         self.collect_dirty()?;
@@ -203,7 +210,7 @@ impl Stage {
         self.machine.reset(&state, &wrong)?;
         self.placed = pages;
         self.forget_dirty()?;
-        self.arm(step)?;
+        self.arm(step, taken)?;
         // The guest will not stop here again.
         self.decide_inside();
         Ok(())
@@ -215,12 +222,22 @@ impl Stage {
         Ok(self.raw.read_exact_at(content, page * PAGE_SIZE as u64).map_err(io)?)
     }
 
-    /// Hands over the decisions that count at `step`.
-    fn arm(&mut self, step: u64) -> Result<(), StageError> {
+    /// Hands over the decisions that count at `step`, but for those that have been taken.
+    fn arm(&mut self, step: u64, taken: Vec<DecisionEntry>) -> Result<(), StageError> {
         let (decisions, next) = self.spec.schedule.at(step);
         let mut entries: Vec<_> = decisions.iter().map(Decision::entry).collect();
         // Two decisions inside one step share one stop.
         entries.dedup();
+        for taken in &taken {
+            let same = |entry: &DecisionEntry| {
+                (entry.thread, entry.syscall, entry.returns, entry.kind, entry.arg)
+                    == (taken.thread, taken.syscall, taken.returns, taken.kind, taken.arg)
+            };
+            if let Some(at) = entries.iter().position(same) {
+                entries.remove(at);
+            }
+        }
+        self.taken = taken;
         self.due.clear();
         self.inside = decisions.iter().filter(|decision| decision.place.offset > 0).copied().collect();
         self.next_segment = next;
@@ -256,7 +273,7 @@ impl Stage {
             Stop::Step => {
                 let step = self.machine.step();
                 if self.next_segment.is_some_and(|next| step.0 >= next) {
-                    self.arm(step.0)?;
+                    self.arm(step.0, Vec::new())?;
                 }
                 self.decide_inside();
                 let reached = target.step.is_some_and(|wanted| step >= wanted)

@@ -1,6 +1,6 @@
 //! `rewind fork`.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result, bail};
 use rewind_platform::record::RecordHeader;
@@ -30,6 +30,9 @@ pub(crate) struct Args {
     /// Run even if this fork is known, and compare
     #[arg(long)]
     again: bool,
+    /// Milliseconds of processor time between keyframes, at least; none in the first four times as long
+    #[arg(long, value_name = "MS", default_value_t = SPACING.as_millis() as u64)]
+    spacing: u64,
     /// Engine; auto = the parent's
     #[arg(long, value_enum, default_value = "auto")]
     engine: Engine,
@@ -77,7 +80,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         engine: context::engine(args.engine).unwrap_or(recorded_on),
         timeout: None,
         interrupted: context::interrupted()?,
-        keyframes: Some(SPACING),
+        keyframes: Some(Duration::from_millis(args.spacing)),
         again: args.again,
         spin_limit: None,
         live: &mut show,

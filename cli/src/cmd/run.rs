@@ -89,7 +89,7 @@ pub(crate) struct Args {
     /// Record without keyframes: smaller, and slower to go back in
     #[arg(long)]
     no_keyframes: bool,
-    /// Milliseconds between keyframes, at least: closer ones make going back quicker and the run larger
+    /// Milliseconds of processor time between keyframes, at least: closer ones make going back quicker and the run larger
     #[arg(long, value_name = "MS", default_value_t = SPACING.as_millis() as u64, conflicts_with = "no_keyframes")]
     spacing: u64,
     /// Print events and the result as JSON instead of the job's output

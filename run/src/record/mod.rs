@@ -19,6 +19,7 @@ use vmm::{
 use crate::{
     boot::{self, Boot, Kernel},
     clock::{Wall, Worked},
+    decision,
     durable::WriteError,
     ending::Facts,
     error::StageError,
@@ -337,8 +338,9 @@ impl Recorder<'_> {
             let whole = keyframe::whole(&parent.keyframes(), &id, last)?;
             // A parent recorded on another engine builds on another boot keyframe: go from boot then.
             if whole.boot == Some(self.boot.key) {
-                stage.restore(&whole, &id)?;
                 records = whole.keyframe.records;
+                let taken = decision::taken(&stage.spec().schedule, last, &trace, records)?;
+                stage.restore(&whole, &id, taken)?;
                 base = Base::Step(last);
                 for at in &steps {
                     let name = keyframe::file_name(*at);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rewind_platform::control::{DECISION_STOP, DecisionEntry};
 use vmm::{MachineState, address::Position};
 
 use super::Stage;
@@ -15,6 +16,8 @@ use crate::{
 pub struct Checkpoint {
     position: Position,
     state: MachineState,
+    /// Decisions taken by then.
+    taken: Vec<DecisionEntry>,
     /// As [`Stage::placed`] was.
     placed: BTreeMap<u64, PageHash>,
     /// Pages that may differ from that keyframe.
@@ -51,7 +54,10 @@ impl Stage {
             pages.insert(page, content);
         }
         let state = self.machine.capture()?;
-        Ok(Checkpoint { position: self.position(), state, placed: self.placed.clone(), pages })
+        // Stops are no decisions: the one behind a decision inside a step is made again.
+        let done = self.machine.decisions_done()?.into_iter().filter(|entry| entry.kind != DECISION_STOP);
+        let taken = self.taken.iter().copied().chain(done).collect();
+        Ok(Checkpoint { position: self.position(), state, taken, placed: self.placed.clone(), pages })
     }
 
     /// Back to a checkpoint of this stage, from wherever the machine is.
@@ -93,7 +99,7 @@ impl Stage {
         for page in checkpoint.pages.keys() {
             self.dirty.insert(*page);
         }
-        self.arm(checkpoint.position.step.0)?;
+        self.arm(checkpoint.position.step.0, checkpoint.taken.clone())?;
         self.decide_inside();
         // What acts before this place has acted.
         let here = checkpoint.position;
