@@ -63,8 +63,8 @@ pub(crate) struct Found {
     pub(crate) number: u64,
 }
 
-/// An entry a walk went through: its guest-physical address, and the page it is in.
-type Step = Option<(u64, HostPage)>;
+/// An entry a walk went through, if it came so far: its guest-physical address, and the page it is in.
+type Visited = Option<(u64, HostPage)>;
 
 /// What a walk found.
 pub(crate) struct Leaf {
@@ -78,7 +78,7 @@ pub(crate) struct Leaf {
 
 impl Cpu {
     /// Walks the page tables without any effect. `Err` is the low bits of the error code (P and RSVD).
-    fn walk(&self, linear: u64, path: &mut [Step; 4]) -> Result<Leaf, u32> {
+    fn walk(&self, linear: u64, path: &mut [Visited; 4]) -> Result<Leaf, u32> {
         let nxe = self.sys.efer & EFER_NXE != 0;
         let reserved = !self.physical_mask & ADDRESS | if nxe { 0 } else { NO_EXECUTE };
         let (mut writable, mut user, mut no_execute) = (true, true, false);
@@ -172,7 +172,7 @@ impl Cpu {
             write: write && !table,
             exec: !leaf.no_execute && page.index.is_some(),
         };
-        let at = |step: Step| step.map_or(NOWHERE, |(at, _)| at);
+        let at = |step: Visited| step.map_or(NOWHERE, |(at, _)| at);
         let detail = Detail {
             path: [at(path[0]), at(path[1]), at(path[2])],
             frame: leaf.gpa & !0xfff,
@@ -190,7 +190,7 @@ impl Cpu {
     }
 
     /// Sets the accessed bits of a walk, and the dirty bit for a write, and notes the pages its entries are in.
-    fn mark_path(&mut self, path: &[Step; 4], write: bool) {
+    fn mark_path(&mut self, path: &[Visited; 4], write: bool) {
         let last = path.iter().position(Option::is_some);
         for (level, step) in path.iter().enumerate().rev() {
             let &Some((at, page)) = step else { continue };
