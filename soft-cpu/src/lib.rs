@@ -6,6 +6,7 @@
 
 mod access;
 mod block;
+mod control_registers;
 pub mod cpu;
 mod decode;
 mod event;

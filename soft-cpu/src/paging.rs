@@ -13,6 +13,7 @@
 
 use crate::{
     access::canonical,
+    control_registers::{CR0_PG, CR0_WP, CR4_PGE, EFER_NXE},
     cpu::{Cpu, Exit},
     fault::{self, Abort, coded},
     insn::R,
@@ -30,11 +31,6 @@ const LARGE: u64 = 1 << 7;
 const GLOBAL: u64 = 1 << 8;
 const NO_EXECUTE: u64 = 1 << 63;
 const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-
-const CR0_PG: u64 = 1 << 31;
-const CR0_WP: u64 = 1 << 16;
-const CR4_PGE: u64 = 1 << 7;
-const EFER_NXE: u64 = 1 << 11;
 
 /// Entries of the top-level table for the upper half of the address space.
 const UPPER_HALF: std::ops::Range<u64> = 256..512;
@@ -172,7 +168,7 @@ impl Cpu {
             write: write && !table,
             exec: !leaf.no_execute && page.index.is_some(),
         };
-        let at = |step: Visited| step.map_or(NOWHERE, |(at, _)| at);
+        let at = |visited: Visited| visited.map_or(NOWHERE, |(at, _)| at);
         let detail = Detail {
             path: [at(path[0]), at(path[1]), at(path[2])],
             frame: leaf.gpa & !0xfff,
@@ -192,8 +188,8 @@ impl Cpu {
     /// Sets the accessed bits of a walk, and the dirty bit for a write, and notes the pages its entries are in.
     fn mark_path(&mut self, path: &[Visited; 4], write: bool) {
         let last = path.iter().position(Option::is_some);
-        for (level, step) in path.iter().enumerate().rev() {
-            let &Some((at, page)) = step else { continue };
+        for (level, visited) in path.iter().enumerate().rev() {
+            let &Some((at, page)) = visited else { continue };
             let bits = ACCESSED | if write && Some(level) == last { DIRTY } else { 0 };
             if self.memory.set_entry_bits(page, at, bits)
                 && let Some(index) = page.index

@@ -3,6 +3,7 @@
 use iced_x86::{Instruction, Mnemonic};
 
 use crate::{
+    control_registers::{CR0_EM, CR0_MP, CR0_TS, CR4_OSFXSR, CR4_OSXMMEXCPT},
     cpu::Cpu,
     fault::{self, gp, plain, ud},
     flags::STATUS,
@@ -14,12 +15,6 @@ use crate::{
 const SHORT: usize = 16;
 /// Bytes of the memory operand of those that save or restore the state at most.
 const LONG: usize = 512;
-
-const CR0_MP: u64 = 1 << 1;
-const CR0_EM: u64 = 1 << 2;
-const CR0_TS: u64 = 1 << 3;
-const CR4_OSFXSR: u64 = 1 << 9;
-const CR4_OSXMMEXCPT: u64 = 1 << 10;
 
 /// Fills in what running needs; `insn.fp` is set.
 pub(crate) fn prepare(iced: &Instruction, insn: &mut Insn) {

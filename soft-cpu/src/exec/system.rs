@@ -2,6 +2,9 @@
 
 use crate::{
     access::canonical,
+    control_registers::{
+        CR0_CD, CR0_ET, CR0_NW, CR0_PE, CR0_PG, CR0_TS, CR4_PAE, EFER_LMA, EFER_LME, EFER_NXE, EFER_SCE,
+    },
     cpu::{Cpu, Exit},
     event::Source,
     exec::mask,
@@ -11,17 +14,6 @@ use crate::{
     state::Segment,
 };
 
-const EFER_SCE: u64 = 1;
-const EFER_LME: u64 = 1 << 8;
-const EFER_LMA: u64 = 1 << 10;
-const EFER_NXE: u64 = 1 << 11;
-const CR0_PE: u64 = 1;
-const CR0_TS: u64 = 1 << 3;
-const CR0_ET: u64 = 1 << 4;
-const CR0_NW: u64 = 1 << 29;
-const CR0_CD: u64 = 1 << 30;
-const CR0_PG: u64 = 1 << 31;
-const CR4_PAE: u64 = 1 << 5;
 /// VME, PVI, TSD, DE, PSE, PAE, MCE, PGE, PCE, OSFXSR, OSXMMEXCPT, FSGSBASE: what `rewind-v2` has.
 const CR4_KNOWN: u64 = 0x7ff | 1 << 16;
 
