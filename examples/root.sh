@@ -7,12 +7,8 @@ root=$(cd "$1" && pwd)
 programs=$root/bin
 
 put() { # FILE: into the root's /bin, with its libraries where they are here
-    local library
     cp -L "$1" "$programs/"
-    { ldd "$1" 2>/dev/null || true; } | grep -o '/[^ ]*' | sort -u | while read -r library; do
-        mkdir -p "$root$(dirname "$library")"
-        [ -e "$root$library" ] || cp -L "$library" "$root$library"
-    done
+    "$here/../scripts/libraries.sh" "$root" "$1"
 }
 
 mkdir -p "$programs" "$root/tmp" "$root/examples"

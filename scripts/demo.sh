@@ -14,10 +14,7 @@ make -s -C examples B="$PWD/build/examples"
 root=build/demo-root
 mkdir -p "$root/bin" "$root/tmp"
 cp build/examples/bank build/examples/bank-fixed "$root/bin/"
-ldd build/examples/bank | grep -o '/[^ ]*' | sort -u | while read -r library; do
-    mkdir -p "$root$(dirname "$library")"
-    cp -L "$library" "$root$library"
-done
+scripts/libraries.sh "$root" build/examples/bank
 
 export REWIND_HOME=${DEMO_HOME:-$PWD/build/demo-home}
 rewind=target/release/rewind

@@ -72,10 +72,5 @@ done
 g++ -g -O0 -o "$root/bin/cpp" tests/gdb/cpp.cc
 make -s -C examples B="$work/examples"
 cp "$work/examples/bank" "$root/bin/"
-for program in "$root"/bin/*; do
-    ldd "$program" | grep -o '/[^ ]*' | sort -u | while read -r library; do
-        mkdir -p "$root$(dirname "$library")"
-        cp -Ln "$library" "$root$library"
-    done
-done
+scripts/libraries.sh "$root" "$root"/bin/*
 BENCH_TIMEOUT=${BENCH_TIMEOUT:-3600} BENCH_RESULTS=$work tests/bench/run.sh tests/bench/debugger.sh inside "$work" "${1-}"

@@ -17,12 +17,7 @@ cp build/examples/bank build/examples/pool "$root/bin/"
 for program in writers input pipe heap; do gcc -g -O0 -pthread -o "$root/bin/$program" "tests/blame/$program.c"; done
 g++ -g -O0 -o "$root/bin/pointers-cpp" tests/blame/pointers.cpp
 rustc -g --edition=2021 -o "$root/bin/pointers-rust" tests/blame/pointers.rs
-for program in "$root"/bin/*; do
-    ldd "$program" | grep -o '/[^ ]*' | sort -u | while read -r library; do
-        mkdir -p "$root$(dirname "$library")"
-        cp -Ln "$library" "$root$library"
-    done
-done
+scripts/libraries.sh "$root" "$root"/bin/*
 
 export REWIND_HOME=$work/home REWIND_GUEST=${REWIND_GUEST:-$PWD/build/guest}
 rewind=${REWIND:-$PWD/target/release/rewind}
