@@ -164,6 +164,12 @@ impl Dwarf {
                     _ => DwAte(0),
                 };
                 match encoding {
+                    // Of 16 bytes there are two: the x87's, and IEEE 754's binary128, which has it in its name.
+                    gimli::DW_ATE_float
+                        if size == 16 && self.name(entry).is_some_and(|name| name.contains("128")) =>
+                    {
+                        Shape::Other(size)
+                    }
                     gimli::DW_ATE_float => Shape::Float(size),
                     gimli::DW_ATE_boolean
                     | gimli::DW_ATE_signed
