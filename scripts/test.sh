@@ -22,11 +22,11 @@ if [ -x tests/bench/kvm.sh ]; then
     step "kvm engine in the test bench"
     tests/bench/kvm.sh
 fi
-# In the release profile, as everything above: nothing is compiled twice, and a software CPU without optimisation is slow.
+# Optimised, as a software CPU without is some 50 times slower, and with every check on.
 step "tests"
 if cargo nextest --version >/dev/null 2>&1; then
-    cargo nextest run --release --workspace --no-fail-fast
+    cargo nextest run --cargo-profile checked --workspace --no-fail-fast
 else
     echo "(cargo-nextest is not installed; using cargo test)"
-    cargo test --release --workspace --no-fail-fast
+    cargo test --profile checked --workspace --no-fail-fast
 fi
