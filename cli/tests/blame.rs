@@ -292,6 +292,7 @@ fn kinds(bench: &Bench) {
         ("shared[5000]", "83 'S'", "MAPPED"),
         ("moved[100]", "77 'M'", "BEFORE"),
         ("extended", "1.5", "EXTENDED"),
+        ("quad", "00 00 00 00 00 00 00 00 00 00 00 00 00 00 ff 3f", "QUAD"),
         ("vla", "{1, 1, 1, 1, 1, 1}", "VLA"),
         ("in_main", "9", "TARGET"),
     ] {

@@ -18,6 +18,7 @@ static char part_a[4], part_b[8];
 static int *grown;
 static char *shared, *moved;
 static long double extended;
+static __float128 quad;
 
 __attribute__((noinline)) static void deep(int depth, int *target, int n) {
     int vla[n];
@@ -53,6 +54,7 @@ int main(void) {
     moved[100] = 'M'; /* BEFORE */
     moved = mremap(moved, 4096, 1 << 20, MREMAP_MAYMOVE);
     extended = 1.5L; /* EXTENDED */
+    quad = 1; /* QUAD */
     deep(3, &in_main, 6);
     return in_main;
 }
