@@ -7,8 +7,8 @@ cd "$(dirname "$0")/../.."
 
 tests/guest/build.sh
 [ -x target/release/rewind ] || { echo "test-kvm: target/release/rewind is missing; run 'make build'" >&2; exit 1; }
-# The test programs, built here as `make test` builds all of them, run there.
-built=$(cargo test --quiet --profile checked --workspace --no-run --message-format=json)
+# The test programs, built here with what `make build` left, run there.
+built=$(cargo test --quiet --release -p vmm -p testkit --no-run --message-format=json)
 program() { # PACKAGE TEST
     python3 -c 'import json, sys
 for line in map(json.loads, sys.stdin):

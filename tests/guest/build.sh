@@ -20,7 +20,7 @@ mkdir -p "$root"/{bin,etc,dev,proc,sys,tmp,root,run,usr/bin}
 chmod 755 "$root"
 chmod 1777 "$root/tmp"
 for source in *.c; do
-    gcc -O1 -g -static -pthread -Wall -Werror -Wl,--build-id=none "$source" -o "$root/bin/${source%.c}"
+    gcc -O1 -g -ffile-prefix-map="$PWD"=. -static -pthread -Wall -Werror -Wl,--build-id=none "$source" -o "$root/bin/${source%.c}"
 done
 cp jobs.sh forks.sh "$root/bin/"
 cp /bin/busybox "$root/bin/busybox"
