@@ -388,7 +388,7 @@ impl Worker {
     }
 
     /// At the commit a stop decision named: goes on by instructions and acts. A `Some` ends the run.
-    fn act_inside(
+    pub(crate) fn act_inside(
         &mut self,
         decisions: &[Decision],
         applied: &mut [Option<u64>],

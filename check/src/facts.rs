@@ -1,8 +1,8 @@
 //! What the learning runs taught: threads, scheduling points, accesses to shared memory.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use crate::decision::Place;
+use crate::decision::{Decision, Place};
 
 /// A thread of the job, as the learning runs saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +47,26 @@ pub struct SharedAccess {
     pub rip: u64,
     /// It writes.
     pub write: bool,
+    /// How near it is to the program's own source.
+    pub near: Nearness,
+    /// The learning run that saw it: its place is sure to be reached under that run's decisions.
+    pub run: u32,
 }
+
+/// Whose access it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Nearness {
+    /// Made by a line of the program's own source, or right after one, in what that calls (an atomic of the language's
+    /// library).
+    Own,
+    /// Made by other code of the program, or by a library on the program's data (a lock, a buffer).
+    Program,
+    /// Made by a library on what it has for itself.
+    Library,
+}
+
+/// Accesses to shared memory of one learning run: by nearness, then by code address, indices of them.
+pub type ByCode = [Vec<Vec<usize>>; 3];
 
 /// Everything strategies may know: what the unperturbed run and a few perturbed ones (learning runs) showed.
 #[derive(Clone, Debug, Default)]
@@ -59,8 +78,12 @@ pub struct Facts {
     /// Places no learning run saw, but a run under other decisions may have: a thread that has to wait makes more
     /// system calls than one that has not.
     pub beyond: Vec<Place>,
-    /// Accesses to shared locations, in order; only on an engine that sees them.
+    /// Accesses to shared locations, by learning run and in order; only on an engine that sees them.
     pub accesses: Vec<SharedAccess>,
+    /// The decisions of each learning run; none in the first.
+    pub learned: Vec<Vec<Decision>>,
+    /// [`Facts::accesses`] of each learning run by code.
+    pub by_code: Vec<ByCode>,
 }
 
 /// Places named beyond the last known one of each thread.
@@ -88,8 +111,16 @@ impl Facts {
             .map(|point| point.place)
     }
 
-    /// Takes in another learning run: threads, points and accesses that were not known.
-    pub fn merge(&mut self, other: Facts) {
+    /// Takes in another learning run under `decisions`: threads and points that were not known, and its accesses.
+    /// Points only if all decisions were at commits: one inside a step makes two of it, and renames what follows.
+    pub fn merge(&mut self, mut other: Facts, decisions: Vec<Decision>) {
+        if decisions.iter().any(|decision| decision.place.offset > 0) {
+            other.points.clear();
+            other.threads.iter_mut().for_each(|thread| thread.points = 0);
+        }
+        let run = self.learned.len() as u32;
+        self.accesses.extend(other.accesses.into_iter().map(|access| SharedAccess { run, ..access }));
+        self.learned.push(decisions);
         for thread in other.threads {
             match self.threads.iter_mut().find(|known| known.name == thread.name) {
                 Some(known) => known.points = known.points.max(thread.points),
@@ -107,9 +138,19 @@ impl Facts {
                 }
             }
         }
-        let have: BTreeSet<(Place, u64)> = self.accesses.iter().map(|a| (a.place, a.address)).collect();
-        self.accesses.extend(other.accesses.into_iter().filter(|a| !have.contains(&(a.place, a.address))));
         self.look_beyond();
+        self.sort_by_code();
+    }
+
+    fn sort_by_code(&mut self) {
+        let mut sorted: BTreeMap<(u32, Nearness, u64), Vec<usize>> = BTreeMap::new();
+        for (i, access) in self.accesses.iter().enumerate() {
+            sorted.entry((access.run, access.near, access.rip)).or_default().push(i);
+        }
+        self.by_code = vec![ByCode::default(); self.learned.len()];
+        for ((run, near, _), indices) in sorted {
+            self.by_code[run as usize][near as usize].push(indices);
+        }
     }
 
     /// Names places after the last known one of each thread.

@@ -1,20 +1,25 @@
 //! Learning runs: one machine stepped from commit to commit, noting every scheduling point and, where the engine
-//! sees them, which memory two threads share.
+//! sees them, which memory two threads share, and how near to the program's own source each access is.
 
 use std::collections::BTreeMap;
 
+use debug::{
+    look::{self, Files, is_users},
+    unwind::AddressSpace,
+};
 use rewind_platform::state::{ST_RETURNS, ST_SYSCALL, ST_TID};
 use vmm::{
-    address::Step,
+    address::{Gva, Step},
     engine::StreamAccess,
-    machine::{Stop, Until},
+    machine::{Machine, Stop, Until},
 };
 
 use crate::{
     base::{BaseError, Worker, others_can_run},
     decision::{Action, Decision, Place},
-    facts::{Facts, Point, SharedAccess, ThreadFacts},
+    facts::{Facts, Nearness, Point, SharedAccess, ThreadFacts},
     observe::Fork,
+    rng::Rng,
     strategy::StrategyName,
 };
 
@@ -28,8 +33,13 @@ const SHORT: (u64, usize) = (4_000_000, 10_000);
 const MOST_PAGES: usize = 16 << 10;
 /// Accesses kept of one thread to one location: the first and the last ones.
 const KEPT: usize = 12;
-/// Accesses to shared locations kept in all.
-const MOST_ACCESSES: usize = 100_000;
+/// Accesses to shared locations kept of one learning run.
+const MOST_ACCESSES: usize = 50_000;
+/// Instructions after one of the program's own source that count as near to it: a call of an atomic or a small helper.
+const NEAR: u64 = 48;
+/// Shared libraries are mapped above this, a program's own code below (mmap_base is near the top of the lower half;
+/// an executable is linked low or loaded at two thirds of the address space, fs/binfmt_elf.c ELF_ET_DYN_BASE).
+const LIBRARIES: u64 = 0x7000_0000_0000;
 
 /// One access of one thread.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +50,74 @@ struct Touch {
     rip: u64,
     address: u64,
     write: bool,
+    near: Nearness,
+}
+
+/// Which code is the program's own, by the debug information of each program run.
+struct OwnCode<'a> {
+    files: &'a mut Files,
+    /// By `mm_struct`: the files mapped when its first thread was seen.
+    spaces: BTreeMap<Gva, AddressSpace>,
+    /// The space of the thread that committed last.
+    here: Option<Gva>,
+    /// Answers, a slot for each hash of a space and an address: most accesses come from the same few instructions.
+    known: Vec<(Option<Gva>, u64, bool)>,
+    /// User instructions when the program's own code was last seen.
+    last_own: Option<u64>,
+}
+
+impl<'a> OwnCode<'a> {
+    const SLOTS: usize = 1 << 14;
+
+    fn new(files: &'a mut Files) -> Self {
+        let known = vec![(None, 0, false); OwnCode::SLOTS];
+        OwnCode { files, spaces: BTreeMap::new(), here: None, known, last_own: None }
+    }
+
+    /// The thread on the CPU has committed a step.
+    fn committed(&mut self, machine: &mut Machine) -> Result<(), BaseError> {
+        let failed = |error: debug::kernel::ReadError| BaseError::Stop(error.to_string());
+        self.last_own = None;
+        let cpu = machine.cpu()?;
+        let Some(kernel) = look::kernel(machine) else { return Ok(()) };
+        let task = debug::process::current(&kernel, &cpu).map_err(failed)?;
+        let thread = debug::process::thread(&kernel, task).map_err(failed)?;
+        self.here = thread.as_ref().and_then(|thread| thread.mm);
+        if let (Some(thread), Some(mm)) = (thread, self.here)
+            && !self.spaces.contains_key(&mm)
+        {
+            let space = look::address_space(&kernel, &thread, self.files).map_err(failed)?;
+            self.spaces.insert(mm, space);
+        }
+        Ok(())
+    }
+
+    fn nearness(&mut self, access: &StreamAccess) -> Nearness {
+        let rip = access.rip.0;
+        let mixed = (rip ^ self.here.map_or(0, |mm| mm.0 >> 6)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let slot = (mixed >> 50) as usize % OwnCode::SLOTS;
+        if (self.known[slot].0, self.known[slot].1) != (self.here, rip) {
+            self.known[slot] = (self.here, rip, self.is_own(rip));
+        }
+        if self.known[slot].2 {
+            self.last_own = Some(access.before.0);
+            return Nearness::Own;
+        }
+        if self.last_own.is_some_and(|own| access.before.0.saturating_sub(own) <= NEAR) {
+            return Nearness::Own;
+        }
+        // A library that works on the program's own data works for the program.
+        if rip >= LIBRARIES && access.address.0 >= LIBRARIES { Nearness::Library } else { Nearness::Program }
+    }
+
+    fn is_own(&self, rip: u64) -> bool {
+        let Some(loaded) = self.here.and_then(|mm| self.spaces.get(&mm)?.module_at(rip)) else {
+            return false;
+        };
+        let lines = loaded.module.source(rip.wrapping_sub(loaded.bias));
+        let own = |file: &String| is_users(file, &loaded.module.path);
+        lines.iter().filter_map(|line| line.file.as_ref()).any(own)
+    }
 }
 
 /// Accesses by location: page number, then eight bytes in the page.
@@ -97,8 +175,8 @@ impl Touches {
                 }
                 let mut place = facts.points[touch.point as usize].place;
                 place.offset = touch.offset;
-                let access =
-                    SharedAccess { place, address: touch.address, rip: touch.rip, write: touch.write };
+                let Touch { address, rip, write, near, .. } = *touch;
+                let access = SharedAccess { place, address, rip, write, near, run: 0 };
                 found.insert((touch.point, touch.offset, touch.address), access);
             }
         }
@@ -136,16 +214,22 @@ fn same_memory(facts: &Facts, cell: &[Touch], a: u32, b: u32) -> bool {
 }
 
 /// Learns from schedule 0 and, if the program is short, from a few runs that bring its threads together.
-pub fn learn(worker: &mut Worker) -> Result<Facts, BaseError> {
+pub fn learn(worker: &mut Worker, files: &mut Files) -> Result<Facts, BaseError> {
     // Nobody shares memory with a job of one thread.
     let stream = worker.base().forks && worker.machine().engine().capabilities().user_stream;
-    let (mut facts, ran) = worker.learn(&[], stream)?;
-    let points = facts.points.len();
-    facts.merge(Facts::default());
+    let mut own = OwnCode::new(files);
+    let (undisturbed, ran) = worker.learn(&[], stream, &mut own)?;
+    let mut facts = Facts { threads: undisturbed.threads.clone(), ..Facts::default() };
+    let points = undisturbed.points.len();
+    facts.merge(undisturbed, Vec::new());
     if ran <= SHORT.0 && points <= SHORT.1 && facts.threads.len() > 1 {
-        for decisions in together(&facts) {
-            let (more, _) = worker.learn(&decisions, stream)?;
-            facts.merge(more);
+        let mut runs = together(&facts);
+        if stream {
+            runs.extend((0..MEETINGS).map(|n| meeting(&facts, n)));
+        }
+        for decisions in runs {
+            let (more, _) = worker.learn(&decisions, stream, &mut own)?;
+            facts.merge(more, decisions);
         }
     }
     Ok(facts)
@@ -161,27 +245,62 @@ fn together(facts: &Facts) -> Vec<Vec<Decision>> {
     vec![turns, reversed, random]
 }
 
+/// Learning runs with stalls inside steps.
+const MEETINGS: u64 = 2;
+
+/// Threads are held up in the midst of their computing: where tasks move between threads (goroutines), another thread
+/// takes over what is left, and only then do two threads touch what the tasks share.
+fn meeting(facts: &Facts, n: u64) -> Vec<Decision> {
+    const MOST: usize = 200;
+    /// Shorter steps are left alone.
+    const LONG: u64 = 64;
+    const STALL: u64 = 1_000_000;
+    let mut rng = Rng::new(n, 0);
+    let long: Vec<&Point> =
+        facts.points.iter().filter(|point| point.contended && point.inside >= LONG).collect();
+    let every = (long.len() / MOST).max(1);
+    let mut decisions: Vec<Decision> = long
+        .into_iter()
+        .step_by(every)
+        .map(|point| {
+            let place = Place { offset: 1 + rng.below(point.inside - 1), ..point.place };
+            Decision { place, action: Action::Stall(STALL) }
+        })
+        .collect();
+    decisions.sort_unstable();
+    decisions
+}
+
 impl Worker {
-    /// Steps through the run under `decisions` (those inside a step do not act); also the user instructions it took.
-    fn learn(&mut self, decisions: &[Decision], stream: bool) -> Result<(Facts, u64), BaseError> {
+    /// Steps through the run under `decisions`; also the user instructions it took.
+    fn learn(
+        &mut self,
+        decisions: &[Decision],
+        stream: bool,
+        own: &mut OwnCode<'_>,
+    ) -> Result<(Facts, u64), BaseError> {
         self.begin(decisions)?;
         self.machine()
             .engine()
             .set_user_stream(stream)
             .or_else(|e| if stream { Err(e) } else { Ok(()) })
             .map_err(vmm::MachineError::from)?;
-        let learned = self.step_through(stream);
+        let learned = self.step_through(decisions, stream, own);
         if stream {
             self.machine().engine().set_user_stream(false).map_err(vmm::MachineError::from)?;
         }
         learned
     }
 
-    fn step_through(&mut self, mut stream: bool) -> Result<(Facts, u64), BaseError> {
+    fn step_through(
+        &mut self,
+        decisions: &[Decision],
+        mut stream: bool,
+        own: &mut OwnCode<'_>,
+    ) -> Result<(Facts, u64), BaseError> {
         let limit = self.base().limit;
         let mut observer = self.base().observer(false);
         let known = observer.forks.clone();
-        let machine = self.machine();
         let root = thread_facts(rewind_platform::control::THREAD_ROOT, 0, None);
         let before = known.iter().filter(|fork| fork.parent != 0);
         let threads =
@@ -190,10 +309,20 @@ impl Worker {
         let mut touches = Touches::default();
         // The thread that committed last, its point, and the user instructions then.
         let mut here: Option<(u32, u32, u64)> = None;
+        let mut applied = vec![None; decisions.len()];
+        let machine = self.machine();
         let start = machine.engine().counters().user_instructions.0;
+        // What stopped the machine already, inside the step before.
+        let mut stopped: Option<Stop> = None;
         loop {
-            let next = Step(machine.step().0 + 1);
-            let stop = machine.run(&Until::step(next), &mut observer)?;
+            let machine = self.machine();
+            let stop = match stopped.take() {
+                Some(stop) => stop,
+                None => {
+                    let next = Step(machine.step().0 + 1);
+                    machine.run(&Until::step(next), &mut observer)?
+                }
+            };
             let ran = machine.engine().counters().user_instructions.0;
             if let Some((thread, point, since)) = here.take() {
                 facts.points[point as usize].inside = ran - since;
@@ -205,6 +334,7 @@ impl Worker {
                         rip: access.rip.0,
                         address: access.address.0,
                         write: access.write,
+                        near: own.nearness(&access),
                     };
                     touches.note(&access, touch);
                 }
@@ -227,6 +357,9 @@ impl Worker {
             if name == 0 {
                 continue;
             }
+            if stream {
+                own.committed(machine)?;
+            }
             let get = |offset| machine.state_u64(offset).unwrap_or(0);
             let place =
                 Place { thread: name, syscall: get(ST_SYSCALL), returns: get(ST_RETURNS) as u32, offset: 0 };
@@ -246,9 +379,20 @@ impl Worker {
             let (point, step) = (facts.points.len() as u32, machine.step().0);
             facts.points.push(Point { step, place, inside: 0, contended });
             here = Some((thread as u32, point, ran));
+            let inside = |decision: &Decision| {
+                decision.place.offset > 0 && Place { offset: 0, ..decision.place } == place
+            };
+            if decisions.iter().any(inside) {
+                stopped = self.act_inside(decisions, &mut applied, &mut observer)?;
+                if stopped.is_none() && self.machine().step().0 != step {
+                    // The step was over before the place: the next commit has come already.
+                    stopped = Some(Stop::Step);
+                }
+            }
         }
         facts.accesses = touches.shared(&facts);
-        Ok((facts, machine.engine().counters().user_instructions.0 - start))
+        let ran = self.machine().engine().counters().user_instructions.0 - start;
+        Ok((facts, ran))
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub mod base;
 pub mod code_place;
+pub mod commit_place;
 mod crash;
 pub mod decision;
 pub mod describe;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     code_place::CodePlace,
+    commit_place::CommitPlace,
     decision::{Action, Decision, Place},
     facts,
 };
@@ -38,6 +39,9 @@ pub struct SavedDecision {
     pub syscall: u64,
     /// Its commits since.
     pub returns: u32,
+    /// Which commit of the thread that is, by call and function.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<CommitPlace>,
     /// User instructions after that commit.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub offset: u64,
@@ -82,19 +86,20 @@ pub enum FileError {
 }
 
 impl ScheduleFile {
-    /// Of decisions, each with its code and its words, in the order in which they are applied.
+    /// Of decisions, each with its commit, its code and its words, in the order in which they are applied.
     pub fn new(
-        decisions: &[(Decision, Option<CodePlace>, String)],
+        decisions: &[(Decision, Option<CommitPlace>, Option<CodePlace>, String)],
         violates: Vec<String>,
         path: impl Fn(u64) -> Option<String>,
     ) -> Option<Self> {
         let decisions = decisions
             .iter()
-            .map(|(decision, code, was)| {
+            .map(|(decision, commit, code, was)| {
                 Some(SavedDecision {
                     thread: path(decision.place.thread)?,
                     syscall: decision.place.syscall,
                     returns: decision.place.returns,
+                    commit: commit.clone(),
                     offset: decision.place.offset,
                     code: code.clone(),
                     action: decision.action,
@@ -155,7 +160,8 @@ mod tests {
         let place = Place { thread: thread_name(THREAD_ROOT, 2), syscall: 17, returns: 1, offset: 3 };
         let decisions = [Decision { place, action: Action::Stall(5) }];
         let code = CodePlace { function: "teller".into(), line: "bank.c:38".into(), visit: 2, after: 1 };
-        let saved = [(decisions[0], Some(code), "x".to_owned())];
+        let commit = CommitPlace { call: "write".into(), function: "print".into(), visit: 3 };
+        let saved = [(decisions[0], Some(commit), Some(code), "x".to_owned())];
         let file = ScheduleFile::new(&saved, vec!["sdk".into()], |_| Some("0.2".into())).unwrap();
         let again = ScheduleFile::parse(file.to_text().as_bytes()).unwrap();
         assert_eq!(again.decisions().unwrap(), decisions);

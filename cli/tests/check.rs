@@ -138,6 +138,95 @@ fn two_stores_are_found_by_their_accesses_and_again_after_a_recompile() {
     assert!(text(&moved).contains("violates same-outcome, no-crash"), "{}", text(&moved));
 }
 
+/// A command that must succeed, run in the fixture's folder.
+fn built(fixture: &Fixture, command: &mut Command) {
+    let done =
+        command.current_dir(&fixture.dir).output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    assert!(done.status.success(), "{command:?}: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// The report on /bin/NAME under the default search: it must fail.
+fn found(fixture: &Fixture, name: &str) -> String {
+    let output = fixture.over_root("home", &["--", &format!("/bin/{name}")]);
+    let report = text(&output);
+    assert_eq!(status(&output), 1, "{report}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(report.contains("narrowed: "), "{report}");
+    report
+}
+
+#[test]
+fn locks_in_opposite_orders_are_found_where_nobody_enters_the_kernel() {
+    let fixture = fixture("abba", &[]);
+    let mut cc = Command::new("cc");
+    cc.args(["-static", "-g", "-O1", "-pthread", "-o", "root/bin/abba"])
+        .arg(top().join("tests/check/abba.c"));
+    built(&fixture, &mut cc);
+    let report = found(&fixture, "abba");
+    assert!(report.contains("waits for the mutex journal, held by thread"), "{report}");
+    assert!(report.contains("waits for the mutex accounts, held by thread"), "{report}");
+}
+
+/// The accesses are made by the language's library, not by a line of the program.
+#[test]
+fn a_look_and_a_take_of_safe_rust_are_found() {
+    let fixture = fixture("seats", &[]);
+    let mut rustc = Command::new("rustc");
+    rustc.args(["-g", "--edition", "2021", "-C", "target-feature=+crt-static", "-o", "root/bin/seats"]);
+    built(&fixture, rustc.arg(top().join("tests/check/seats.rs")));
+    let report = found(&fixture, "seats");
+    assert!(report.contains("violates same-outcome"), "{report}");
+    assert!(report.contains("seats.rs:"), "{report}");
+}
+
+/// Goroutines share memory only once another thread has taken one over.
+#[test]
+fn a_race_of_goroutines_is_found() {
+    let fixture = fixture("race", &[]);
+    std::fs::copy(top().join("tests/check/race.go"), fixture.path("race.go")).unwrap();
+    let mut go = Command::new("go");
+    go.args(["build", "-o", "root/bin/race", "race.go"]);
+    built(&fixture, go.env("CGO_ENABLED", "0").env("GOCACHE", fixture.path("cache")));
+    let report = found(&fixture, "race");
+    assert!(report.contains("violates same-outcome: output line 1 is"), "{report}");
+    assert!(report.contains("race.go:"), "{report}");
+}
+
+/// A saved schedule goes with its calls: more of them before it, or lines above it, do not matter.
+#[test]
+fn a_saved_schedule_survives_a_changed_program() {
+    let fixture = fixture("changed", &[]);
+    let source = std::fs::read_to_string(top().join("examples/bank/bank.c")).unwrap();
+    let source = source.replace("../../sdk/c/rewind.h", "rewind.h");
+    let starts = "    int number = *(int *)argument;\n";
+    let more =
+        source.replace(starts, &format!("    /* One line more. */\n{starts}    write(2, \"open\\n\", 5);\n"));
+    let less = source.replace("    print(seen);\n", "");
+    assert!(more.len() > source.len() && less.len() < source.len(), "bank.c has changed");
+    for (name, text) in [("bank", &source), ("bank-more", &more), ("bank-less", &less)] {
+        std::fs::write(fixture.path(&format!("{name}.c")), text).unwrap();
+        let mut cc = Command::new("cc");
+        cc.args(["-static", "-g", "-O1", "-w", "-pthread", "-I"]).arg(top().join("sdk/c"));
+        built(&fixture, cc.args(["-o", &format!("root/bin/{name}"), &format!("{name}.c")]));
+    }
+    let saved = fixture.path("bank.schedule");
+    let args = ["--strategy", "pct:2", "--schedules", "2000", "--save", save_arg(&saved), "--", "/bin/bank"];
+    let output = fixture.over_root("home", &args);
+    assert_eq!(status(&output), 1, "{}", text(&output));
+    let again = fixture.over_root("home", &["--replay", save_arg(&saved), "--", "/bin/bank-more"]);
+    assert_eq!(status(&again), 1, "{}", text(&again));
+    assert!(text(&again).contains("violates same-outcome, sdk"), "{}", text(&again));
+    assert!(!text(&again).contains("was not reached"), "{}", text(&again));
+    assert!(
+        text(&again).contains("decision 1 is at another system call of its thread now"),
+        "{}",
+        text(&again)
+    );
+    let gone = fixture.over_root("home", &["--replay", save_arg(&saved), "--", "/bin/bank-less"]);
+    assert_eq!(status(&gone), 1, "{}", text(&gone));
+    assert!(text(&gone).contains("has no such place any more"), "{}", text(&gone));
+    assert!(text(&gone).contains("this tests nothing"), "{}", text(&gone));
+}
+
 #[test]
 fn fixed_programs_pass() {
     let fixture = fixture("fixed", &["bank-fixed", "two-stores-fixed"]);

@@ -58,7 +58,7 @@ fn is_own(frame: &Frame, line: &SourceFrame) -> bool {
 /// Is code of this source file in this module the user's own: not of the C library, a language's runtime or an
 /// inlined header?
 pub fn is_users(file: &str, module: &[u8]) -> bool {
-    const FOREIGN_FILES: [&str; 8] = [
+    const FOREIGN_FILES: [&str; 11] = [
         "/rustc/",
         "/.cargo/",
         "/usr/include/",
@@ -67,6 +67,9 @@ pub fn is_users(file: &str, module: &[u8]) -> bool {
         "../sysdeps/",
         "/build/",
         "/sysdeps/",
+        "/go/src/runtime/",
+        "/go/src/internal/",
+        "/go/src/sync/",
     ];
     const FOREIGN_MODULES: [&str; 7] =
         ["libc.", "libc-", "ld-linux", "libpthread", "libstdc++", "libgcc_s", "libm."];

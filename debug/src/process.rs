@@ -184,7 +184,8 @@ pub fn threads(kernel: &Kernel<'_>) -> Read<Vec<Thread>> {
     Ok(out)
 }
 
-fn thread(kernel: &Kernel<'_>, task: Gva) -> Read<Option<Thread>> {
+/// The thread of a task; `None` for one of the kernel's own.
+pub fn thread(kernel: &Kernel<'_>, task: Gva) -> Read<Option<Thread>> {
     if kernel.field32(task, Fact::TaskFlags)? & PF_KTHREAD != 0 {
         return Ok(None);
     }

@@ -183,7 +183,9 @@ impl Setting {
     }
 }
 
-pub(crate) fn run(args: Args) -> Result<ExitCode> {
+pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
+    // A program that makes a worker for each core (a language's runtime, a thread pool) has no races with one.
+    args.job.cores.get_or_insert(2);
     if args.run.is_none() && args.job.command.is_empty() {
         clap::Error::raw(
             clap::error::ErrorKind::MissingRequiredArgument,
@@ -211,7 +213,7 @@ fn worker(setting: &Setting, base: &Arc<Base>) -> Result<Worker> {
 
 fn search(setting: &Setting, base: Arc<Base>, properties: &[Property], args: &Args) -> Result<ExitCode> {
     let base_run = setting.keep(&[])?;
-    let facts = learn(&mut worker(setting, &base)?)?;
+    let facts = learn(&mut worker(setting, &base)?, &mut setting.files())?;
     if !base.forks {
         context::notice("the job is one thread from start to end: schedules only move its timers");
     }
@@ -361,12 +363,13 @@ fn save(
     let mut before: Vec<Decision> = Vec::new();
     let mut saved = Vec::new();
     for (n, decision) in order.into_iter().map(|i| explained.decisions[i]).enumerate() {
+        let commit = worker.commit_at(&before, &decision.place, files)?;
         let code = match decision.place.offset {
             0 => None,
             _ => worker.code_at(&before, &decision.place, files)?,
         };
         before.push(decision);
-        saved.push((decision, code, described.get(n).map_or_else(String::new, Described::text)));
+        saved.push((decision, commit, code, described.get(n).map_or_else(String::new, Described::text)));
     }
     let file = ScheduleFile::new(&saved, names, |name| facts.path(name));
     let file = file.context("a decision names a thread whose parents are not known; it cannot be saved")?;
@@ -390,14 +393,21 @@ fn replay(
     let saved = parsed.decisions().with_context(|| path.display().to_string())?;
     let mut worker = worker(setting, base)?;
     let mut files = setting.files();
-    // Inside a step, the saved code is looked for: a recompile moves instructions.
+    // The saved call, and inside a step the saved code, are looked for: a change of the program moves both.
     let mut decisions: Vec<Decision> = Vec::new();
     let mut gone: Vec<usize> = Vec::new();
+    let mut moved: Vec<usize> = Vec::new();
     for (i, (decision, entry)) in saved.iter().zip(&parsed.decisions).enumerate() {
-        let place = match &entry.code {
-            Some(code) => worker.find_code(&decisions, &decision.place, code, &mut files)?,
+        let mut place = match &entry.commit {
+            Some(commit) => worker.find_commit(&decisions, &decision.place, commit, &mut files)?,
             None => Some(decision.place),
         };
+        if let (Some(at), Some(code)) = (place, &entry.code) {
+            place = worker.find_code(&decisions, &at, code, &mut files)?;
+        }
+        if place.is_some_and(|place| place.syscall != decision.place.syscall) {
+            moved.push(i);
+        }
         match place {
             Some(place) => decisions.push(Decision { place, ..*decision }),
             None => gone.push(i),
@@ -416,12 +426,15 @@ fn replay(
         let names: Vec<_> = violates.iter().map(|property| property.name()).collect();
         output::json(&json!({
             "kind": "replay", "end": trial.ending.word(), "steps": trial.steps, "run": run, "violates": names,
-            "decisions": saved.len(), "not_reached": gone,
+            "decisions": saved.len(), "moved": moved, "not_reached": gone,
         }))?;
     } else {
         let strategy = String::new();
         let judged = Judged { index: 1, strategy, decisions, trial, violates: violates.clone() };
         output::line(report::schedule_line(&judged, Some(&run)))?;
+        for i in &moved {
+            output::line(format!("decision {} is at another system call of its thread now", i + 1))?;
+        }
         for i in &gone {
             let entry = &parsed.decisions[*i];
             let was = if entry.was.is_empty() { String::new() } else { format!(" (it was: {})", entry.was) };

@@ -36,9 +36,9 @@ pub(crate) struct JobArgs {
     /// Run as this user of the root: USER, UID, USER:GROUP or UID:GID
     #[arg(long, value_name = "USER", default_value = "")]
     pub(crate) user: String,
-    /// Cores the job sees; one runs
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub(crate) cores: u32,
+    /// Cores the job sees; one runs (default: 1, for check 2)
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub(crate) cores: Option<u32>,
     /// Seed of everything random in the machine
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub(crate) seed: u64,
@@ -213,7 +213,7 @@ impl JobArgs {
                 },
                 user: self.user.clone(),
                 hostname: "rewind".into(),
-                cores: self.cores,
+                cores: self.cores.unwrap_or(1),
                 seed: blake3::derive_key("rewind seed 1", &self.seed.to_le_bytes()),
                 epoch: self.epoch,
                 images: roots.len() as u32,
