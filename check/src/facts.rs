@@ -56,9 +56,10 @@ pub struct SharedAccess {
 /// Whose access it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Nearness {
-    /// Made by a line of the program's own source, or right after one, in what that calls (an atomic of the language's
-    /// library).
+    /// Made by a line of the program's own source.
     Own,
+    /// Right after one, in what that calls (an atomic of the language's library).
+    Near,
     /// Made by other code of the program, or by a library on the program's data (a lock, a buffer).
     Program,
     /// Made by a library on what it has for itself.
@@ -66,7 +67,7 @@ pub enum Nearness {
 }
 
 /// Accesses to shared memory of one learning run: by nearness, then by code address, indices of them.
-pub type ByCode = [Vec<Vec<usize>>; 3];
+pub type ByCode = [Vec<Vec<usize>>; 4];
 
 /// Everything strategies may know: what the unperturbed run and a few perturbed ones (learning runs) showed.
 #[derive(Clone, Debug, Default)]

@@ -104,7 +104,7 @@ impl<'a> OwnCode<'a> {
             return Nearness::Own;
         }
         if self.last_own.is_some_and(|own| access.before.0.saturating_sub(own) <= NEAR) {
-            return Nearness::Own;
+            return Nearness::Near;
         }
         // A library that works on the program's own data works for the program.
         if rip >= LIBRARIES && access.address.0 >= LIBRARIES { Nearness::Library } else { Nearness::Program }

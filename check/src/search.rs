@@ -149,7 +149,7 @@ pub fn explain(
 }
 
 /// Replaces each decision by the plainest one that still fails: a preemption rather than a rank or a stall, at a
-/// commit rather than inside a step, a short stall rather than a long one.
+/// commit (the step's own or the next) rather than inside a step, a short stall rather than a long one.
 fn simplify<E>(
     mut decisions: Vec<Decision>,
     fails: &mut impl FnMut(&[Vec<Decision>]) -> Result<Vec<bool>, E>,
@@ -157,11 +157,16 @@ fn simplify<E>(
     for i in 0..decisions.len() {
         let Decision { place, action } = decisions[i];
         let commit = Place { offset: 0, ..place };
-        let mut plainer = vec![
-            Decision { place: commit, action: Action::Preempt },
-            Decision { place, action: Action::Preempt },
-            Decision { place: commit, action },
-        ];
+        // Inside a step: also the end of the system call that comes next.
+        let next = Place { syscall: place.syscall + 1, returns: 0, offset: 0, ..place };
+        let mut plainer = vec![Decision { place: commit, action: Action::Preempt }];
+        if place.offset > 0 {
+            plainer.push(Decision { place: next, action: Action::Preempt });
+        }
+        plainer.extend([Decision { place, action: Action::Preempt }, Decision { place: commit, action }]);
+        if place.offset > 0 {
+            plainer.push(Decision { place: next, action });
+        }
         if let Action::Stall(ns) = action {
             plainer.extend([1_000_000, 30_000_000].map(|ns| Decision { place, action: Action::Stall(ns) }));
             plainer.retain(|other| other.action.delay() < ns);

@@ -15,8 +15,8 @@ pub struct Accesses;
 /// First how near the code is to the program's source, then an instruction, then one of its accesses: code that runs in
 /// a loop is not preferred.
 fn choose<'a>(facts: &'a Facts, by_code: &ByCode, rng: &mut Rng) -> Option<&'a SharedAccess> {
-    /// Out of eight.
-    const SHARES: [u64; 3] = [4, 3, 1];
+    /// Of each nearness, if there is one.
+    const SHARES: [u64; 4] = [4, 2, 2, 1];
     let mut at =
         rng.below(SHARES.iter().zip(by_code).filter(|(_, codes)| !codes.is_empty()).map(|(n, _)| n).sum());
     for (share, codes) in SHARES.iter().zip(by_code).filter(|(_, codes)| !codes.is_empty()) {
