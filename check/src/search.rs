@@ -157,31 +157,18 @@ fn simplify<E>(
     for i in 0..decisions.len() {
         let Decision { place, action } = decisions[i];
         let commit = Place { offset: 0, ..place };
-        // Inside a step: also the end of the system call that comes next.
-        let next = Place { syscall: place.syscall + 1, returns: 0, offset: 0, ..place };
         let mut plainer = vec![Decision { place: commit, action: Action::Preempt }];
         if place.offset > 0 {
-            plainer.push(Decision { place: next, action: Action::Preempt });
+            // Also the end of the system call that comes next.
+            let next = Place { syscall: place.syscall + 1, returns: 0, offset: 0, ..place };
+            plainer.extend([Action::Preempt, action].map(|action| Decision { place: next, action }));
         }
         plainer.extend([Decision { place, action: Action::Preempt }, Decision { place: commit, action }]);
-        if place.offset > 0 {
-            plainer.push(Decision { place: next, action });
-        }
-        if let Action::Stall(ns) = action {
-            plainer.extend([1_000_000, 30_000_000].map(|ns| Decision { place, action: Action::Stall(ns) }));
-            plainer.retain(|other| other.action.delay() < ns);
-        }
-        plainer.retain(|other| *other != decisions[i] && !decisions.contains(other));
-        let sets: Vec<Vec<Decision>> = plainer
-            .iter()
-            .map(|other| {
-                let mut set = decisions.clone();
-                set[i] = *other;
-                set
-            })
-            .collect();
-        if let Some(set) = fails(&sets)?.iter().position(|fails| *fails) {
-            decisions.clone_from(&sets[set]);
+        replace(&mut decisions, i, plainer, fails)?;
+        if let Decision { place, action: Action::Stall(ns) } = decisions[i] {
+            let shorter = [1_000_000, 30_000_000].into_iter().filter(|short| *short < ns);
+            let shorter = shorter.map(|ns| Decision { place, action: Action::Stall(ns) }).collect();
+            replace(&mut decisions, i, shorter, fails)?;
         }
     }
     // Small numbers for ranks, in the same order.
@@ -206,6 +193,26 @@ fn simplify<E>(
     }
     decisions.sort_unstable();
     Ok(decisions)
+}
+
+/// Puts the first of `plainer` that still fails in place of decision `i`.
+fn replace<E>(
+    decisions: &mut Vec<Decision>,
+    i: usize,
+    mut plainer: Vec<Decision>,
+    fails: &mut impl FnMut(&[Vec<Decision>]) -> Result<Vec<bool>, E>,
+) -> Result<(), E> {
+    plainer.retain(|other| !decisions.contains(other));
+    let with = |other: &Decision| {
+        let mut set = decisions.clone();
+        set[i] = *other;
+        set
+    };
+    let sets: Vec<Vec<Decision>> = plainer.iter().map(with).collect();
+    if let Some(set) = fails(&sets)?.iter().position(|fails| *fails) {
+        decisions.clone_from(&sets[set]);
+    }
+    Ok(())
 }
 
 fn run_one(pool: &mut Pool, decisions: &[Decision]) -> Result<Trial, SubjectError> {
