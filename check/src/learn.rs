@@ -225,7 +225,8 @@ pub fn learn(worker: &mut Worker, files: &mut Files) -> Result<Facts, BaseError>
     if ran <= SHORT.0 && points <= SHORT.1 && facts.threads.len() > 1 {
         let mut runs = together(&facts);
         if stream {
-            runs.extend((0..MEETINGS).map(|n| meeting(&facts, n)));
+            let meetings = (SHORT.0 / ran.max(1)).clamp(1, MEETINGS);
+            runs.extend((0..meetings).map(|n| meeting(&facts, n)));
         }
         for decisions in runs {
             let (more, _) = worker.learn(&decisions, stream, &mut own)?;
@@ -245,19 +246,26 @@ fn together(facts: &Facts) -> Vec<Vec<Decision>> {
     vec![turns, reversed, random]
 }
 
-/// Learning runs with stalls inside steps.
-const MEETINGS: u64 = 2;
+/// Learning runs with stalls inside steps, for the shortest programs.
+const MEETINGS: u64 = 6;
 
-/// Threads are held up in the midst of their computing: where tasks move between threads (goroutines), another thread
-/// takes over what is left, and only then do two threads touch what the tasks share.
+/// One of the two busiest threads is held up in the midst of its computing: where tasks move between threads
+/// (goroutines), another thread takes over what is left, and only then do two threads touch what the tasks share.
 fn meeting(facts: &Facts, n: u64) -> Vec<Decision> {
     const MOST: usize = 200;
     /// Shorter steps are left alone.
     const LONG: u64 = 64;
     const STALL: u64 = 1_000_000;
     let mut rng = Rng::new(n, 0);
-    let long: Vec<&Point> =
-        facts.points.iter().filter(|point| point.contended && point.inside >= LONG).collect();
+    let mut work: BTreeMap<u64, u64> = BTreeMap::new();
+    for point in facts.points.iter().filter(|point| point.contended) {
+        *work.entry(point.place.thread).or_default() += point.inside;
+    }
+    let mut busiest: Vec<(u64, u64)> = work.into_iter().map(|(thread, work)| (work, thread)).collect();
+    busiest.sort_unstable_by_key(|(work, thread)| (std::cmp::Reverse(*work), *thread));
+    let Some(&(_, thread)) = busiest.get(n as usize % busiest.len().clamp(1, 2)) else { return Vec::new() };
+    let own = |point: &&Point| point.place.thread == thread && point.contended && point.inside >= LONG;
+    let long: Vec<&Point> = facts.points.iter().filter(own).collect();
     let every = (long.len() / MOST).max(1);
     let mut decisions: Vec<Decision> = long
         .into_iter()
