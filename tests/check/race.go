@@ -1,4 +1,4 @@
-// Two goroutines deposit without a lock.
+// Goroutines look into a map and fill it, without a lock.
 package main
 
 import (
@@ -6,23 +6,30 @@ import (
 	"sync"
 )
 
-// In one instruction a sum could not be torn on one CPU.
-//
-//go:noinline
-func sum(balance, amount int) int { return balance + amount }
+type cache struct {
+	sizes map[string]int
+	loads int
+}
+
+func (c *cache) size(name string) int {
+	if size, ok := c.sizes[name]; ok {
+		return size
+	}
+	c.loads++
+	c.sizes[name] = len(name)
+	return len(name)
+}
 
 func main() {
-	balance := 0
+	c := &cache{sizes: map[string]int{}}
 	var group sync.WaitGroup
-	for i := 0; i < 2; i++ {
+	for i := 0; i < 4; i++ {
 		group.Add(1)
 		go func() {
 			defer group.Done()
-			for n := 0; n < 20; n++ {
-				balance = sum(balance, 10)
-			}
+			c.size("hosts")
 		}()
 	}
 	group.Wait()
-	fmt.Println(balance)
+	fmt.Println("loads", c.loads)
 }
