@@ -189,7 +189,8 @@ fn a_race_of_goroutines_is_found() {
     std::fs::write(fixture.path("root/tmp/names"), "alpha\n").unwrap();
     let report = found(&fixture, "race");
     assert!(report.contains("output line 1 is \"loads 2\", in schedule 0 \"loads 1\""), "{report}");
-    assert!(report.contains("race.go:"), "{report}");
+    // Which thread is held up may be the runtime's choice: in its own code, far from race.go.
+    assert!(report.contains("race) is "), "{report}");
 }
 
 /// A saved schedule goes with its calls: more of them before it, or lines above it, do not matter.
