@@ -6,7 +6,10 @@ use run::{
     scan::{Backward, Watcher, Window, backward},
     seek::Timeline,
 };
-use vmm::address::{Instructions, Position, Step};
+use vmm::{
+    address::{Instructions, Position, Step},
+    memory::PageBytes,
+};
 
 use crate::{
     access::Access,
@@ -234,13 +237,13 @@ impl State<'_> {
         next: usize,
     ) -> Result<(Vec<usize>, usize), BlameError> {
         let memory = timeline.spec().memory;
-        let pages: Vec<u64> =
-            self.pieces.iter().filter_map(|piece| vmm::memory::page_index(memory, piece.gpa)).collect();
+        let places: Vec<PageBytes> =
+            self.pieces.iter().filter_map(|piece| PageBytes::at(memory, piece.gpa, piece.len)).collect();
         let mut todo = Vec::new();
         let mut at = next;
         while at < windows.len() && todo.len() < BATCH {
             // A read leaves no trace in a keyframe.
-            if self.options.reads || timeline.may_write(&windows[at], &pages)? {
+            if self.options.reads || timeline.may_write(&windows[at], &places)? {
                 todo.push(at);
             } else {
                 self.found.skipped += 1;

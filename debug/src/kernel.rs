@@ -174,21 +174,23 @@ pub fn translate(memory: &GuestMemory, root: Gpa, at: Gva) -> Option<Gpa> {
     None
 }
 
-/// The frames on the way from `root` to what is mapped at `at`: page tables, and the page at the end if there is one.
-/// While none of them is written, neither the mapping nor what it shows changes.
-pub fn way_to(memory: &GuestMemory, root: Gpa, at: Gva) -> Vec<Gpa> {
+/// The way from `root` to the `len` bytes at `at`, as far as they are in one page of 4 KiB: page-table entries, and the
+/// bytes at the end if something is mapped there; each with its length. While none of them is written, neither the
+/// mapping nor what it shows changes.
+pub fn way_to(memory: &GuestMemory, root: Gpa, at: Gva, len: u64) -> Vec<(Gpa, u64)> {
     const ADDRESS: u64 = 0x000f_ffff_ffff_f000;
-    let mut frames = vec![Gpa(root.0 & ADDRESS)];
-    for level in (1..4).rev() {
-        let table = frames.last().map_or(0, |frame| frame.0);
-        let index = (at.0 >> (12 + 9 * level)) & 0x1ff;
-        match memory.read_u64(Gpa(table + index * 8)) {
-            Ok(entry) if entry & 1 != 0 && entry & 0x80 == 0 => frames.push(Gpa(entry & ADDRESS)),
+    let mut table = root.0 & ADDRESS;
+    let mut way = Vec::new();
+    for level in (0..4).rev() {
+        let entry_at = Gpa(table + ((at.0 >> (12 + 9 * level)) & 0x1ff) * 8);
+        way.push((entry_at, 8));
+        match memory.read_u64(entry_at) {
+            Ok(entry) if entry & 1 != 0 && entry & 0x80 == 0 => table = entry & ADDRESS,
             _ => break,
         }
     }
-    frames.extend(translate(memory, root, at).map(|page| Gpa(page.0 & ADDRESS)));
-    frames
+    way.extend(translate(memory, root, at).map(|address| (address, len.min(4096 - at.0 % 4096))));
+    way
 }
 
 /// Reads virtual memory by the page tables at `root`, whole or not at all.

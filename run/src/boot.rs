@@ -64,6 +64,7 @@ pub struct Boot {
 /// What names the boot of this spec on this engine.
 pub fn key(spec: &Spec, engine: EngineKind) -> Content {
     let parts = (
+        keyframe::FILE.version,
         PLATFORM_VERSION,
         spec.platform,
         &spec.cpu_model,
@@ -191,6 +192,7 @@ fn make(
         base: Base::Full,
         machine: encode_state(&machine.capture()?),
         pages,
+        written: Vec::new(),
     };
     envelope::write(keyframe::FILE, &dir.join(keyframe::file_name(step)), &keyframe)?;
     // Another process may have booted at the same time: the same result, so either will do.

@@ -176,7 +176,17 @@ impl Named {
     }
 
     fn add_boot(&mut self, home: &Home, key: Content) -> Result<(), GcError> {
-        self.add_keyframes(&home.boot_dir(key), &format!("boot {key}"))
+        let name = format!("boot {key}");
+        match self.add_keyframes(&home.boot_dir(key), &name) {
+            // It can be made again: one of an older version is of no more use than a damaged one.
+            Err(GcError::Keyframe(
+                error @ KeyframeError::File { source: ReadError::Version { found, known, .. }, .. },
+            )) if found < known => {
+                self.damaged.push(error.to_string());
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     fn add_keyframes(&mut self, dir: &Path, run: &str) -> Result<(), GcError> {

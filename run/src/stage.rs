@@ -1,13 +1,18 @@
 //! A machine on a spec, placed at keyframes and run from there. What records, replays, seeks and checks is built on
 //! it; it stores nothing itself.
 
-use std::{collections::BTreeMap, fs::File, os::unix::fs::FileExt, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs::File,
+    os::unix::fs::FileExt,
+    sync::Arc,
+};
 
 use rewind_platform::control::DecisionEntry;
 use vmm::{
     BlockImage, EngineKind, Machine, RecordSink, Stop, Until,
     address::{Instructions, Position, Step},
-    memory::{GuestMemory, PageSet},
+    memory::{GuestMemory, PageSet, Written},
 };
 
 use crate::{
@@ -39,6 +44,8 @@ pub struct Stage {
     dirty: PageSet,
     /// Pages written since [`Stage::take_changed`].
     changed: PageSet,
+    /// Pages of the last snapshot.
+    before: Vec<u64>,
     /// Decisions inside a step, of the segment that counts now; those done are removed.
     inside: Vec<Decision>,
     /// Those of them whose step has begun, with the position they act at, in that order.
@@ -48,6 +55,11 @@ pub struct Stage {
     /// The step at which other decisions are to be armed.
     next_segment: Option<u64>,
 }
+
+/// Most pages whose written bytes are noted between two snapshots.
+const MOST_FOLLOWED: usize = 1024;
+/// Most ranges kept of each.
+const MOST_RANGES: usize = 16;
 
 /// A copy of the machine, to be stored.
 pub struct Snapshot {
@@ -59,6 +71,8 @@ pub struct Snapshot {
     pub pages: Vec<u64>,
     /// Their content, back to back.
     pub content: Vec<u8>,
+    /// What was written of some of them; of the others all may have been.
+    pub written: Vec<Written>,
 }
 
 impl Stage {
@@ -93,6 +107,7 @@ impl Stage {
             placed: BTreeMap::new(),
             dirty: page_set(spec.memory),
             changed: page_set(spec.memory),
+            before: Vec::new(),
             inside: Vec::new(),
             due: Vec::new(),
             taken: Vec::new(),
@@ -139,6 +154,8 @@ impl Stage {
         self.machine.take_dirty(&mut self.dirty)?;
         self.dirty.clear();
         self.changed.clear();
+        self.before.clear();
+        self.machine.engine().follow_writes(&[]);
         Ok(())
     }
 
@@ -361,7 +378,32 @@ impl Stage {
             memory.read(memory.address_of(*page), out)?;
         }
         let machine = boot::encode_state(&self.machine.capture()?);
-        Ok(Snapshot { step: self.machine.step().0, machine, pages, content })
+        let written = self.follow_busy(&pages);
+        Ok(Snapshot { step: self.machine.step().0, machine, pages, content, written })
+    }
+
+    /// What was written, since the last snapshot, of the pages followed; and follows from now on those that were written
+    /// before two snapshots in a row, since they are likely to be again.
+    fn follow_busy(&mut self, pages: &[u64]) -> Vec<Written> {
+        let mut written = self.machine.engine().written();
+        for of_page in &mut written {
+            of_page.simplify(MOST_RANGES);
+        }
+        written.retain(|of_page| !of_page.ranges.is_empty());
+        let again: BTreeSet<u64> =
+            pages.iter().filter(|page| self.before.binary_search(page).is_ok()).copied().collect();
+        // Rather those that have been followed.
+        let old = written.iter().map(|of_page| of_page.page).filter(|page| again.contains(page));
+        let mut next: BTreeSet<u64> = old.take(MOST_FOLLOWED).collect();
+        for page in again {
+            if next.len() >= MOST_FOLLOWED {
+                break;
+            }
+            next.insert(page);
+        }
+        self.machine.engine().follow_writes(&next.into_iter().collect::<Vec<_>>());
+        self.before = pages.to_vec();
+        written
     }
 
     /// Pages of the keyframe last restored that differ from the boot keyframe.

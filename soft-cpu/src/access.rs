@@ -76,6 +76,25 @@ impl Span {
     }
 }
 
+/// Notes `len` bytes (1 to 512) at `at` in a page of marks as written.
+///
+/// # Safety
+/// They are all in one page of marks.
+#[inline(always)]
+pub(crate) unsafe fn mark(at: u64, len: usize) {
+    let at = at as *mut u8;
+    // SAFETY: the caller's word.
+    unsafe {
+        match len {
+            1 => at.write(0xff),
+            2 => at.cast::<u16>().write_unaligned(!0),
+            4 => at.cast::<u32>().write_unaligned(!0),
+            8 => at.cast::<u64>().write_unaligned(!0),
+            _ => at.write_bytes(0xff, len),
+        }
+    }
+}
+
 /// Is the address canonical for 48-bit linear addresses?
 #[inline(always)]
 pub(crate) fn canonical(linear: u64) -> bool {
@@ -111,13 +130,21 @@ impl Cpu {
         let last = linear.wrapping_add(len as u64 - 1);
         let tag = {
             let e = &self.tlb.tables[usize::from(user)][tlb::slot(linear)];
-            (if write { e.write } else { e.read }, e.addend)
+            (if write { e.write } else { e.read }, e.addend, e.marks)
         };
         if (linear ^ tag.0) <= 4096 - len as u64 {
             let first = linear.wrapping_add(tag.1) as *mut u8;
+            if write {
+                // SAFETY: the tag is of a page with marks, as the entry says, and the bytes are all in it.
+                unsafe { mark(linear.wrapping_add(tag.2), len) };
+            }
             return Ok(Span { first, first_len: len, second: first, len });
         }
-        if let Some(span) = self.watched_span(linear, len, write, user) {
+        if let Some((span, gpa)) = self.watched_span(linear, len, write, user) {
+            if write {
+                let index = self.memory.page(gpa).and_then(|page| page.index);
+                self.memory.marks.mark(index, gpa, len);
+            }
             return Ok(span);
         }
         if write && let Some(span) = self.guarded_span(linear, len, user)? {
@@ -155,6 +182,10 @@ impl Cpu {
             if let Some(second) = second.filter(|s| self.memory.is_table(s.number)) {
                 self.table_written(second.gpa, len - first_len)?;
             }
+            self.memory.marks.mark(found.index, linear, first_len);
+            if let Some(second) = second {
+                self.memory.marks.mark(second.index, 0, len - first_len);
+            }
         }
         let second = second.map_or(found.host, |s| s.host);
         let span = Span { first: found.host, first_len, second, len };
@@ -177,11 +208,12 @@ impl Cpu {
             return Ok(None);
         }
         self.table_written(gpa, len)?;
+        self.memory.marks.mark(index, gpa, len);
         Ok(Some(Span { first, first_len: len, second: first, len }))
     }
 
-    /// An access to a remembered watched page that touches no watch.
-    fn watched_span(&self, linear: u64, len: usize, write: bool, user: bool) -> Option<Span> {
+    /// An access to a remembered watched page that touches no watch, and its guest-physical address.
+    fn watched_span(&self, linear: u64, len: usize, write: bool, user: bool) -> Option<(Span, u64)> {
         if self.alignment_checked || !self.hooks.only_watches() || (linear & 0xfff) + len as u64 > 4096 {
             return None;
         }
@@ -191,7 +223,7 @@ impl Cpu {
             return None;
         }
         let first = host as *mut u8;
-        Some(Span { first, first_len: len, second: first, len })
+        Some((Span { first, first_len: len, second: first, len }, gpa))
     }
 
     /// Loads 1 to 8 bytes with the current privilege.

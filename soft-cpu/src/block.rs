@@ -564,7 +564,7 @@ impl Cpu {
     /// Translates a fetch: guest-physical address and RAM page index.
     fn fetch(&mut self, rip: u64) -> R<(u64, u64)> {
         let slot = tlb::slot(rip);
-        if self.tlb.tables[usize::from(self.user)][slot].exec != rip & !0xfff {
+        if self.tlb.exec[usize::from(self.user)][slot] != rip & !0xfff {
             let found = self.find(rip, Access { write: false, exec: true, user: self.user })?;
             if found.index.is_none() {
                 self.pending = Some(crate::cpu::Exit::Mmio { address: found.gpa, write: false, size: 1 });

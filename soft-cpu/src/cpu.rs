@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -401,6 +402,25 @@ impl Cpu {
             }
         }
         self.tlb.flush_writes();
+    }
+
+    /// Follows which bytes of these RAM pages (indices, ascending; at most 65,535) are written from now on; forgets what
+    /// was noted of others.
+    pub fn follow_writes(&mut self, pages: &[u64]) {
+        let of = self.memory.pages();
+        self.memory.marks.follow(pages, of);
+        self.tlb.flush_writes();
+    }
+
+    /// What was noted of this RAM page does not count any more: it was written from outside.
+    pub fn follow_no_more(&mut self, page: u64) {
+        self.memory.marks.drop_page(page);
+    }
+
+    /// Each page followed, with the byte ranges of it that were written since then, by the CPU. A store that did not
+    /// happen in the end may be among them.
+    pub fn written(&self, each: impl FnMut(u64, Vec<Range<u16>>)) {
+        self.memory.marks.written(each);
     }
 
     /// Guest memory was changed from outside. `pages`: RAM page indices; `None`: everything.

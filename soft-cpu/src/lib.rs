@@ -19,6 +19,7 @@ mod hot;
 mod insn;
 mod jit;
 mod lower;
+mod marks;
 pub mod memory;
 mod paging;
 mod run;

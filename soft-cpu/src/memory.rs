@@ -3,6 +3,8 @@
 
 use std::ptr::NonNull;
 
+use crate::marks::Marks;
+
 /// One contiguous piece of guest-physical memory and where the host has it.
 #[derive(Clone, Copy, Debug)]
 pub struct Region {
@@ -32,6 +34,8 @@ pub(crate) struct Memory {
     upper: Vec<u64>,
     /// Stores to each such page since it became one, wrapping.
     table_stores: Vec<u8>,
+    /// Bytes written of the pages followed.
+    pub(crate) marks: Marks,
 }
 
 /// A guest-physical page found in host memory.
@@ -80,6 +84,7 @@ impl Memory {
             tables: vec![0; all],
             upper: vec![0; all],
             table_stores: vec![0; all * 64],
+            marks: Marks::new(),
         }
     }
 
@@ -121,6 +126,7 @@ impl Memory {
         unsafe { page.entry_at(gpa).write_volatile(old | bits) };
         if let Some(index) = page.index {
             self.set_dirty(index);
+            self.marks.mark(page.index, gpa & !7, 8);
         }
         true
     }

@@ -179,7 +179,8 @@ impl Cpu {
             // What is global is kept when CR3 changes, if the upper half is the same: see `set_cr3`.
             global: leaf.entry & GLOBAL != 0 && self.sys.cr4 & CR4_PGE != 0 && linear >> 63 != 0,
         };
-        self.tlb.fill(access.user, linear, page.host as u64, tags, detail, leaf.size);
+        let marks = self.memory.marks.host(page.index);
+        self.tlb.fill(access.user, linear, [page.host as u64, marks], tags, detail, leaf.size);
         // SAFETY: inside the page.
         let host = unsafe { page.host.add((linear & 0xfff) as usize) };
         Ok(Found { host, gpa: leaf.gpa, index: page.index, number: page.number })

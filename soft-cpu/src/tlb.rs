@@ -5,6 +5,8 @@
 //! A write tag is only there when the page is dirty in the page tables and in the dirty bitmap, holds no
 //! decoded code and no page table in use and is not watched, so that the fast path owes nothing to anybody.
 //!
+//! A store through a write tag is also noted at the page's marks (`marks.rs`): the entry says where they are.
+//!
 //! No entry is ever stale: see `paging.rs`.
 
 /// Entries of one table (a power of two).
@@ -20,10 +22,10 @@ pub(crate) struct Entry {
     pub(crate) read: u64,
     /// Write tag.
     pub(crate) write: u64,
-    /// Execute tag.
-    pub(crate) exec: u64,
     /// Host address minus linear address.
     pub(crate) addend: u64,
+    /// Host address of the page's marks minus linear address, while there is a write tag.
+    pub(crate) marks: u64,
 }
 
 /// What the slow paths need to know of an entry. Means nothing while the entry has no tag.
@@ -68,6 +70,8 @@ pub(crate) const fn slot(linear: u64) -> usize {
 pub(crate) struct Tlb {
     /// Supervisor, user.
     pub(crate) tables: [Box<[Entry; SIZE]>; 2],
+    /// Execute tag of each entry; apart, since compiled code does not look at it.
+    pub(crate) exec: [Box<[u64; SIZE]>; 2],
     /// The rest about each entry.
     pub(crate) details: [Box<[Detail; SIZE]>; 2],
     /// Slots filled from non-global pages since the last flush: table in bit 15.
@@ -105,20 +109,26 @@ const fn large_bit(linear: u64, size: u32) -> usize {
 
 impl Tlb {
     pub(crate) fn new() -> Self {
-        let table = || {
-            let mut entries = Box::new([Entry { read: 0, write: 0, exec: 0, addend: 0 }; SIZE]);
-            clear(&mut entries);
-            entries
-        };
-        Tlb {
+        let table = || Box::new([Entry { read: 0, write: 0, addend: 0, marks: 0 }; SIZE]);
+        let mut tlb = Tlb {
             tables: [table(), table()],
+            exec: [Box::new([0; SIZE]), Box::new([0; SIZE])],
             details: [Box::new([NO_DETAIL; SIZE]), Box::new([NO_DETAIL; SIZE])],
             log: Vec::with_capacity(LOG),
             log_full: false,
             large: Box::new([0; LARGE_BITS / 64]),
             watched: UNWATCHED,
             next_watched: [0; 2],
-        }
+        };
+        tlb.flush_all();
+        tlb
+    }
+
+    /// Forgets an entry.
+    fn reset(&mut self, half: usize, slot: usize) {
+        let never = never(slot);
+        self.tables[half][slot] = Entry { read: never, write: never, addend: 0, marks: 0 };
+        self.exec[half][slot] = never;
     }
 
     /// Remembers a watched page that an access of this kind may touch.
@@ -147,8 +157,10 @@ impl Tlb {
     /// Forgets everything.
     pub(crate) fn flush_all(&mut self) {
         self.watched = UNWATCHED;
-        for table in &mut self.tables {
-            clear(table);
+        for half in 0..2 {
+            for slot in 0..SIZE {
+                self.reset(half, slot);
+            }
         }
         self.log.clear();
         self.log_full = false;
@@ -161,9 +173,11 @@ impl Tlb {
         if self.log_full {
             return self.flush_all();
         }
-        for at in self.log.drain(..) {
-            reset(&mut self.tables[usize::from(at >> 15)], usize::from(at & 0x7fff));
+        let mut log = std::mem::take(&mut self.log);
+        for at in log.drain(..) {
+            self.reset(usize::from(at >> 15), usize::from(at & 0x7fff));
         }
+        self.log = log;
     }
 
     /// Forgets one page; everything, if it may be a large one, which it then answers.
@@ -177,11 +191,9 @@ impl Tlb {
             }
         }
         let slot = slot(linear);
-        for table in &mut self.tables {
-            let e = &table[slot];
-            let page = linear & !0xfff;
-            if e.read == page || e.write == page || e.exec == page {
-                reset(table, slot);
+        for half in 0..2 {
+            if self.has(half, slot, linear & !0xfff) {
+                self.reset(half, slot);
             }
         }
         false
@@ -192,16 +204,17 @@ impl Tlb {
         self.watched = UNWATCHED;
         // The lowest level's index is part of the slot.
         let low = (at >> 3) as usize & 0x1ff;
-        for (table, details) in self.tables.iter_mut().zip(&self.details) {
+        for half in 0..2 {
             for slot in (low..SIZE).step_by(512) {
-                if details[slot].path[0] == at {
-                    reset(table, slot);
+                if self.details[half][slot].path[0] == at {
+                    self.reset(half, slot);
                 }
             }
             if upper {
-                for (slot, detail) in details.iter().enumerate() {
-                    if detail.path[1] == at || detail.path[2] == at {
-                        reset(table, slot);
+                for slot in 0..SIZE {
+                    let path = &self.details[half][slot].path;
+                    if path[1] == at || path[2] == at {
+                        self.reset(half, slot);
                     }
                 }
             }
@@ -211,10 +224,10 @@ impl Tlb {
     /// Forgets what came from any entry in the guest-physical page `page`.
     pub(crate) fn flush_table(&mut self, page: u64) {
         self.watched = UNWATCHED;
-        for (table, details) in self.tables.iter_mut().zip(&self.details) {
-            for (slot, detail) in details.iter().enumerate() {
-                if detail.path.iter().any(|at| at & !0xfff == page) {
-                    reset(table, slot);
+        for half in 0..2 {
+            for slot in 0..SIZE {
+                if self.details[half][slot].path.iter().any(|at| at & !0xfff == page) {
+                    self.reset(half, slot);
                 }
             }
         }
@@ -242,26 +255,40 @@ impl Tlb {
         }
     }
 
-    /// Enters a page: each tag that is `true` becomes usable, others stay if they are of the same page.
-    pub(crate) fn fill(&mut self, user: bool, linear: u64, host: u64, tags: Tags, detail: Detail, size: u64) {
-        let (slot, linear) = (slot(linear), linear & !0xfff);
-        let table = &mut self.tables[usize::from(user)];
+    /// Has an entry a tag of this page?
+    fn has(&self, half: usize, slot: usize, page: u64) -> bool {
+        let e = &self.tables[half][slot];
+        e.read == page || e.write == page || self.exec[half][slot] == page
+    }
+
+    /// Enters a page: each tag that is `true` becomes usable, others stay if they are of the same page. `host` and
+    /// `marks`: where the page and its marks are.
+    pub(crate) fn fill(
+        &mut self,
+        user: bool,
+        linear: u64,
+        [host, marks]: [u64; 2],
+        tags: Tags,
+        detail: Detail,
+        size: u64,
+    ) {
+        let (slot, linear, half) = (slot(linear), linear & !0xfff, usize::from(user));
         let addend = host.wrapping_sub(linear);
-        let e = &mut table[slot];
-        let same = (e.read == linear || e.write == linear || e.exec == linear) && e.addend == addend;
+        let same = self.has(half, slot, linear) && self.tables[half][slot].addend == addend;
         if !same {
-            reset(table, slot);
+            self.reset(half, slot);
         }
-        let e = &mut table[slot];
+        let e = &mut self.tables[half][slot];
         e.addend = addend;
+        e.marks = marks.wrapping_sub(linear);
         if tags.read {
             e.read = linear;
         }
         e.write = if tags.write { linear } else { never(slot) };
         if tags.exec {
-            e.exec = linear;
+            self.exec[half][slot] = linear;
         }
-        self.details[usize::from(user)][slot] = detail;
+        self.details[half][slot] = detail;
         if !detail.global {
             if self.log.len() < LOG {
                 self.log.push(slot as u16 | u16::from(user) << 15);
@@ -282,15 +309,4 @@ pub(crate) struct Tags {
     pub(crate) read: bool,
     pub(crate) write: bool,
     pub(crate) exec: bool,
-}
-
-fn reset(table: &mut [Entry; SIZE], slot: usize) {
-    let never = never(slot);
-    table[slot] = Entry { read: never, write: never, exec: never, addend: 0 };
-}
-
-fn clear(table: &mut [Entry; SIZE]) {
-    for slot in 0..SIZE {
-        reset(table, slot);
-    }
 }

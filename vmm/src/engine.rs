@@ -7,7 +7,7 @@ use crate::{
     address::{Branches, Gpa, Gva, Instructions},
     cpu_model::CpuModel,
     kvm::KvmEngine,
-    memory::GuestMemory,
+    memory::{GuestMemory, Written},
     soft::SoftEngine,
 };
 pub use soft_cpu::state::CpuState;
@@ -280,6 +280,15 @@ pub trait Engine: Send {
     /// Adds to `pages` every guest page written by the *CPU* since last asked. The monitor's own writes are
     /// marked by guest memory.
     fn take_dirty(&mut self, pages: &mut crate::memory::PageSet) -> Result<(), EngineError>;
+    /// Follows, from now on, which bytes of these RAM pages (ascending, at most 65,535) the CPU writes, and of no others.
+    /// An engine that cannot tell follows none.
+    fn follow_writes(&mut self, _pages: &[u64]) {}
+    /// What the CPU wrote of the pages followed, since [`Engine::follow_writes`]: all of it, and perhaps more.
+    fn written(&self) -> Vec<Written> {
+        Vec::new()
+    }
+    /// Follows this page no more: it was written from outside.
+    fn follow_no_more(&mut self, _page: u64) {}
     /// Guest memory was changed from outside (restore, reset): drop what was derived from `pages`
     /// (translations, decoded code). `None` = all of it.
     fn memory_changed(&mut self, pages: Option<&crate::memory::PageSet>);

@@ -4,6 +4,7 @@
 //! separate mapping. Other threads may read while the guest runs, so all access is by volatile copies.
 
 use std::{
+    ops::Range,
     ptr::NonNull,
     sync::atomic::{AtomicU32, AtomicU64, Ordering},
 };
@@ -97,6 +98,63 @@ impl PageSet {
                 Some(i as u64 * 64 + bit)
             })
         })
+    }
+}
+
+/// What was written of a RAM page.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Written {
+    /// Its index in RAM order.
+    pub page: u64,
+    /// Offsets of the bytes, ascending.
+    pub ranges: Vec<Range<u16>>,
+}
+
+impl Written {
+    /// Leaves at most `most` ranges, which cover as little more as can be.
+    pub fn simplify(&mut self, most: usize) {
+        let Some(excess) = self.ranges.len().checked_sub(most.max(1)).filter(|excess| *excess > 0) else {
+            return;
+        };
+        let mut gaps: Vec<(u16, usize)> =
+            self.ranges.windows(2).enumerate().map(|(n, two)| (two[1].start - two[0].end, n + 1)).collect();
+        gaps.sort_unstable();
+        let closed: std::collections::BTreeSet<usize> = gaps[..excess].iter().map(|gap| gap.1).collect();
+        let mut ranges: Vec<Range<u16>> = Vec::new();
+        for (number, range) in self.ranges.drain(..).enumerate() {
+            match ranges.last_mut() {
+                Some(last) if closed.contains(&number) => last.end = range.end,
+                _ => ranges.push(range),
+            }
+        }
+        self.ranges = ranges;
+    }
+}
+
+/// Some bytes of one RAM page.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PageBytes {
+    /// The page's index in RAM order.
+    pub page: u64,
+    /// Offset of the first.
+    pub first: u16,
+    /// Offset behind the last, at most 4096.
+    pub end: u16,
+}
+
+impl PageBytes {
+    /// The bytes from `address` on, `len` of them or as many as are in its page, in a machine with `ram_len` bytes of RAM;
+    /// `None` outside RAM.
+    pub fn at(ram_len: u64, address: Gpa, len: u64) -> Option<PageBytes> {
+        let first = address.0 % PAGE;
+        let end = first + len.min(PAGE - first);
+        Some(PageBytes { page: page_index(ram_len, address)?, first: first as u16, end: end as u16 })
+    }
+
+    /// Is any of them among `written`, which is of the same page?
+    pub fn meet(&self, written: &Written) -> bool {
+        let behind = written.ranges.partition_point(|range| range.end <= self.first);
+        written.ranges.get(behind).is_some_and(|range| range.start < self.end)
     }
 }
 
@@ -382,6 +440,29 @@ mod tests {
         assert!(std::fs::read(&path).unwrap() == bytes);
         assert!(matches!(GuestMemory::over_file(&file, 128 << 20), Err(MemoryError::Map { .. })));
         std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn written_ranges_are_joined_where_least_is_added_and_met_at_their_edges() {
+        let mut written = Written { page: 3, ranges: vec![0..8, 10..12, 100..101, 102..110, 4000..4096] };
+        let bytes = |first, end| PageBytes { page: 3, first, end };
+        assert!(
+            bytes(7, 8).meet(&written) && bytes(4095, 4096).meet(&written) && bytes(0, 4096).meet(&written)
+        );
+        assert!(
+            !bytes(8, 10).meet(&written)
+                && !bytes(101, 102).meet(&written)
+                && !bytes(110, 4000).meet(&written)
+        );
+        written.simplify(3);
+        assert_eq!(written.ranges, [0..12, 100..110, 4000..4096]);
+        written.simplify(3);
+        assert_eq!(written.ranges.len(), 3);
+        assert_eq!(
+            PageBytes::at(1 << 30, Gpa(0x5ffc), 8),
+            Some(PageBytes { page: 5, first: 0xffc, end: 0x1000 })
+        );
+        assert_eq!(PageBytes::at(1 << 30, Gpa(1 << 31), 8), None);
     }
 
     #[test]

@@ -11,7 +11,7 @@ use run::{
 use vmm::{
     Machine,
     address::{Gva, Position},
-    memory::page_index,
+    memory::PageBytes,
 };
 
 use super::{
@@ -33,7 +33,7 @@ const MOST_PASSED: u64 = 1 << 20;
 struct Seen {
     values: Values,
     hit: bool,
-    frames: Option<Vec<u64>>,
+    places: Option<Vec<PageBytes>>,
 }
 
 impl<'h> Travel<'h> {
@@ -52,12 +52,12 @@ impl<'h> Travel<'h> {
         };
     }
 
-    /// The memory without a write to which a window holds nothing that stops: page frames (indexes in RAM order),
-    /// with the page tables that lead there. `None` if there is no such memory.
-    pub(super) fn frames(&mut self) -> Option<Vec<u64>> {
+    /// The memory without a write to which a window holds nothing that stops, with the entries of the page tables that
+    /// lead there. `None` if there is no such memory.
+    pub(super) fn places(&mut self) -> Option<Vec<PageBytes>> {
         let ranges = self.ranges()?;
         let (pid, memory) = (self.pid, self.timeline.spec().memory);
-        frames_of(self.machine(), pid, memory, &ranges)
+        places_of(self.machine(), pid, memory, &ranges)
     }
 
     fn ranges(&self) -> Option<Vec<Range<u64>>> {
@@ -75,14 +75,14 @@ impl<'h> Travel<'h> {
         Some(ranges)
     }
 
-    /// Where to go on with a search that has come back to `end`, where `frames` are [`Travel::frames`]: the end of the
+    /// Where to go on with a search that has come back to `end`, where `places` are [`Travel::places`]: the end of the
     /// latest window at or before it that may hold something that stops, at the earliest the one with `begin`.
     /// `None` if interrupted.
     pub(super) fn far(
         &mut self,
         end: Position,
         begin: Position,
-        mut frames: Option<Vec<u64>>,
+        mut places: Option<Vec<PageBytes>>,
     ) -> Travelled<Option<Position>> {
         let windows: Vec<Window> = self
             .timeline
@@ -103,8 +103,8 @@ impl<'h> Travel<'h> {
             let mut todo = Vec::new();
             let mut behind = next;
             while behind < windows.len() && todo.len() < BATCH {
-                let passed = match &frames {
-                    Some(frames) => !self.timeline.may_write(&windows[behind], frames)?,
+                let passed = match &places {
+                    Some(places) => !self.timeline.may_write(&windows[behind], places)?,
                     None => false,
                 };
                 if !passed {
@@ -124,8 +124,8 @@ impl<'h> Travel<'h> {
                 found = seen.hit;
                 if !found {
                     ran += 1;
-                    if seen.frames != frames {
-                        moved = Some(seen.frames);
+                    if seen.places != places {
+                        moved = Some(seen.places);
                     }
                 }
                 found || moved.is_some()
@@ -143,7 +143,7 @@ impl<'h> Travel<'h> {
                 (Some(_), Some(last)) => todo[last] + 1,
                 _ => behind,
             };
-            frames = moved.unwrap_or(frames);
+            places = moved.unwrap_or(places);
         }
         let reached = match windows.get(next) {
             Some(window) => window.until,
@@ -171,7 +171,7 @@ impl<'h> Travel<'h> {
             begin: &|_, machine: &mut Machine| Seen {
                 values: armed.values(machine),
                 hit: false,
-                frames: ranges.as_ref().and_then(|ranges| frames_of(machine, pid, memory, ranges)),
+                places: ranges.as_ref().and_then(|ranges| places_of(machine, pid, memory, ranges)),
             },
             hit: &|seen: &mut Seen, machine: &mut Machine, hit: &Hit| {
                 seen.hit |= match hit.accesses.is_empty() {
@@ -200,24 +200,24 @@ impl<'h> Travel<'h> {
     }
 }
 
-/// Page frames of a process's memory, with the tables that lead there.
-fn frames_of(machine: &Machine, pid: u32, memory: u64, ranges: &[Range<u64>]) -> Option<Vec<u64>> {
+/// Where a process's memory is, with the entries of the page tables that lead there.
+fn places_of(machine: &Machine, pid: u32, memory: u64, ranges: &[Range<u64>]) -> Option<Vec<PageBytes>> {
     let kernel = look::kernel(machine)?;
     let root = root_of(&kernel, pid).ok()??;
-    let mut frames = Vec::new();
+    let mut places = Vec::new();
     for range in ranges {
         if range.end - range.start > MOST_PASSED {
             return None;
         }
-        let mut at = range.start & !4095;
+        let mut at = range.start;
         while at < range.end {
-            for frame in way_to(kernel.memory(), root, Gva(at)) {
-                frames.push(page_index(memory, frame)?);
+            for (address, len) in way_to(kernel.memory(), root, Gva(at), range.end - at) {
+                places.push(PageBytes::at(memory, address, len)?);
             }
-            at = at.checked_add(4096)?;
+            at = (at & !4095).checked_add(4096)?;
         }
     }
-    frames.sort_unstable();
-    frames.dedup();
-    Some(frames)
+    places.sort_unstable();
+    places.dedup();
+    Some(places)
 }

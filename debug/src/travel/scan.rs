@@ -300,10 +300,10 @@ impl Travel<'_> {
         let here = self.here;
         let begin = self.beginning(here)?;
         let mut end = here;
-        let mut frames = None;
+        let mut places = None;
         loop {
             if end < here {
-                match self.far(end, begin, frames)? {
+                match self.far(end, begin, places)? {
                     Some(near) => end = near,
                     None => {
                         self.go(here)?;
@@ -320,7 +320,7 @@ impl Travel<'_> {
                 return Ok(Halt::Begin);
             }
             self.go(start)?;
-            frames = self.frames();
+            places = self.places();
             let mut best: Option<(Position, u32, Halt)> = None;
             let reached = self.scan(end, false, &mut |hit| {
                 if hit.before < here && best.as_ref().is_none_or(|(at, ..)| *at <= hit.before) {

@@ -50,6 +50,7 @@ fn made(dir: &Path) -> (Home, crate::id::RunId) {
         base,
         machine: vec![1],
         pages: vec![PageAt { page: u64::from(n), hash: put(n) }],
+        written: vec![],
     };
     let save = |dir: &Path, keyframe: &Keyframe| {
         let path = dir.join(keyframe::file_name(keyframe.step));
@@ -395,6 +396,7 @@ fn bombs_take_bounded_memory() {
             base: Base::Full,
             machine: vec![],
             pages: pages(step),
+            written: vec![],
         };
         entry(tag::KEYFRAME, &crate::envelope::encode(keyframe::FILE, &keyframe));
     }

@@ -165,6 +165,7 @@ fn child_records_a_run() {
             base: crate::keyframe::Base::Full,
             machine: vec![],
             pages: vec![crate::keyframe::PageAt { page: 4, hash: page }],
+            written: vec![],
         };
         let path = run.dir().keyframes().join(crate::keyframe::file_name(9));
         crate::envelope::write(crate::keyframe::FILE, &path, &keyframe).unwrap();

@@ -7,6 +7,7 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
+use vmm::memory::{PageBytes, Written};
 
 use crate::{
     envelope::{self, Kind, ReadError},
@@ -18,7 +19,7 @@ mod raw;
 pub use raw::{RawError, raw_file};
 
 /// A keyframe file.
-pub const FILE: Kind = Kind { magic: *b"RWDKEYF\0", version: 1, name: "keyframe", limit: 4 << 30 };
+pub const FILE: Kind = Kind { magic: *b"RWDKEYF\0", version: 2, name: "keyframe", limit: 4 << 30 };
 
 /// What a keyframe builds on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,8 +54,22 @@ pub struct Keyframe {
     pub base: Base,
     /// Everything but RAM (postcard of [`vmm`]'s machine state).
     pub machine: Vec<u8>,
-    /// Pages that differ from the base, ascending.
+    /// Pages written since the base, ascending.
     pub pages: Vec<PageAt>,
+    /// Of some of these pages, ascending: the bytes outside of which nothing was written since the base. An engine that
+    /// cannot tell says nothing.
+    pub written: Vec<Written>,
+}
+
+impl Keyframe {
+    /// Could any of these bytes have been written since the base?
+    pub fn may_have_written(&self, bytes: &PageBytes) -> bool {
+        self.pages.binary_search_by_key(&bytes.page, |at| at.page).is_ok()
+            && match self.written.binary_search_by_key(&bytes.page, |written| written.page) {
+                Ok(at) => bytes.meet(&self.written[at]),
+                Err(_) => true,
+            }
+    }
 }
 
 /// Why a keyframe could not be had.
@@ -137,6 +152,9 @@ pub fn check(keyframe: &Keyframe, run: &str, step: u64) -> Result<(), KeyframeEr
         || !keyframe.pages.is_sorted_by(|a, b| a.page < b.page)
     {
         return nonsense("its pages are out of order or beyond memory");
+    }
+    if !keyframe.written.is_sorted_by(|a, b| a.page < b.page) {
+        return nonsense("what was written is out of order");
     }
     if let Base::Step(base) = keyframe.base
         && base >= step

@@ -12,7 +12,15 @@ fn content(n: u64) -> [u8; PAGE_SIZE] {
 fn save(dir: &Path, store: &PageStore, step: u64, base: Base, pages: &[(u64, u64)]) -> Keyframe {
     let pages =
         pages.iter().map(|&(page, n)| PageAt { page, hash: store.put(&content(n)).unwrap() }).collect();
-    let keyframe = Keyframe { step, records: step * 2, memory: MEMORY, base, machine: vec![1, 2], pages };
+    let keyframe = Keyframe {
+        step,
+        records: step * 2,
+        memory: MEMORY,
+        base,
+        machine: vec![1, 2],
+        pages,
+        written: vec![],
+    };
     store.sync().unwrap();
     envelope::write(FILE, &dir.join(file_name(step)), &keyframe).unwrap();
     keyframe
@@ -65,6 +73,7 @@ fn nonsense_is_refused() {
         base: Base::Step(4),
         machine: vec![],
         pages: vec![PageAt { page: 1, hash: PageHash::ZERO }, PageAt { page: 2, hash: PageHash::ZERO }],
+        written: vec![],
     };
     assert!(check(&good, "r", 5).is_ok());
     let mut swapped = good.clone();

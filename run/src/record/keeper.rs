@@ -93,6 +93,7 @@ impl Worker {
             base: self.base,
             machine: snapshot.machine,
             pages,
+            written: snapshot.written,
         };
         let path = self.dir.join(keyframe::file_name(snapshot.step));
         envelope::write(keyframe::FILE, &path, &keyframe)?;

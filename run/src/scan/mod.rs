@@ -18,6 +18,7 @@ use vmm::{
     Machine, Stop, Until,
     address::{Gpa, Gva, Instructions, Position, Step},
     engine::{Watch, WatchHit},
+    memory::PageBytes,
 };
 
 pub use backward::{Backward, backward};
@@ -109,9 +110,9 @@ impl Timeline<'_> {
         windows
     }
 
-    /// Could any of these pages (indexes in RAM order) have been written in `window`? A keyframe lists the pages
-    /// written since the one before, so "no" is certain.
-    pub fn may_write(&self, window: &Window, pages: &[u64]) -> Result<bool, StageError> {
+    /// Could any of these bytes have been written in `window`? A keyframe lists the pages written since the one before,
+    /// and of many what was written in them, so "no" is certain.
+    pub fn may_write(&self, window: &Window, bytes: &[PageBytes]) -> Result<bool, StageError> {
         if !window.to_keyframe {
             return Ok(true);
         }
@@ -123,7 +124,7 @@ impl Timeline<'_> {
             Base::Full => false,
         };
         // Where one between was dropped, its list is lost.
-        Ok(!follows || pages.iter().any(|page| next.pages.binary_search_by_key(page, |at| at.page).is_ok()))
+        Ok(!follows || bytes.iter().any(|bytes| next.may_have_written(bytes)))
     }
 
     /// Runs `window` and hands every hit to `on_hit`. Every event on the way is checked against the recording.

@@ -5,6 +5,7 @@
 //! the current privilege.
 
 use crate::{
+    access::mark,
     block::{Link, Op, jump_key, jump_slot},
     cpu::Cpu,
     flags::{cc, kind},
@@ -101,7 +102,7 @@ pub(super) unsafe fn readable(tlb: *const Entry, at: u64, len: u64) -> *const u8
     at.wrapping_add(e.addend) as *const u8
 }
 
-/// Host address of a writable operand of `len` bytes, or null.
+/// Host address of an operand of `len` bytes that is about to be written, or null.
 #[inline(always)]
 pub(super) unsafe fn writable(tlb: *const Entry, at: u64, len: u64) -> *mut u8 {
     // SAFETY: a slot is inside the table.
@@ -109,6 +110,8 @@ pub(super) unsafe fn writable(tlb: *const Entry, at: u64, len: u64) -> *mut u8 {
     if at ^ e.write > 4096 - len {
         return std::ptr::null_mut();
     }
+    // SAFETY: the tag covers `len` bytes of a page with marks, as the entry says.
+    unsafe { mark(at.wrapping_add(e.marks), len as usize) };
     at.wrapping_add(e.addend) as *mut u8
 }
 

@@ -232,6 +232,13 @@ impl Generator<'_> {
         self.code.alu(8, Alu::Xor, RSI, RAX);
         self.code.alu_immediate(8, Alu::Cmp, RSI, 4096 - i32::from(len));
         self.exit_if(ABOVE);
+        if write {
+            self.code.mov(8, RSI, RAX);
+            self.code.alu_load(8, Alu::Add, RSI, RCX, offset_of!(Entry, marks) as i32);
+            for piece in 0..len.div_ceil(8) {
+                self.code.store_immediate(len.min(8), RSI, i32::from(piece) * 8, -1);
+            }
+        }
         self.code.alu_load(8, Alu::Add, RAX, RCX, offset_of!(Entry, addend) as i32);
     }
 

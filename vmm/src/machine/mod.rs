@@ -233,7 +233,12 @@ impl Machine {
     /// Adds the pages written since last asked, by the CPU and by the monitor, and forgets them.
     pub fn take_dirty(&mut self, pages: &mut PageSet) -> Result<(), MachineError> {
         self.engine.take_dirty(pages)?;
-        self.memory.take_own_dirty(pages);
+        let mut own = PageSet::new(self.memory.pages());
+        self.memory.take_own_dirty(&mut own);
+        for page in own.iter() {
+            self.engine.follow_no_more(page);
+        }
+        pages.union(&own);
         Ok(())
     }
 

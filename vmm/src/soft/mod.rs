@@ -11,7 +11,7 @@ use crate::{
         Access, Budget, Capabilities, Counters, CpuState, Engine, EngineError, EngineKind, Exit,
         OutsideModel, StreamAccess, Watch, WatchHit, WatchRange,
     },
-    memory::{GuestMemory, PageSet},
+    memory::{GuestMemory, PageSet, Written},
 };
 
 /// See the module.
@@ -144,6 +144,20 @@ impl Engine for SoftEngine {
     fn take_dirty(&mut self, pages: &mut PageSet) -> Result<(), EngineError> {
         self.cpu.take_dirty(|word, bits| pages.insert_word(word, bits));
         Ok(())
+    }
+
+    fn follow_writes(&mut self, pages: &[u64]) {
+        self.cpu.follow_writes(pages);
+    }
+
+    fn written(&self) -> Vec<Written> {
+        let mut written = Vec::new();
+        self.cpu.written(|page, ranges| written.push(Written { page, ranges }));
+        written
+    }
+
+    fn follow_no_more(&mut self, page: u64) {
+        self.cpu.follow_no_more(page);
     }
 
     fn memory_changed(&mut self, pages: Option<&PageSet>) {
