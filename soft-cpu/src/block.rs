@@ -475,7 +475,7 @@ impl Cpu {
         }
     }
 
-    fn running_block_is_on(&self, page: u64) -> bool {
+    pub(crate) fn running_block_is_on(&self, page: u64) -> bool {
         // SAFETY: see `running`.
         unsafe { self.running() }
             .is_some_and(|b| b.page == page || b.second_page.is_some_and(|(_, index)| index == page))

@@ -151,6 +151,10 @@ impl Cpu {
             self.pending = Some(Exit::Mmio { address: leaf.gpa, write: access.write, size: 1 });
             return Err(Abort::Stop);
         };
+        // A fetch is made between blocks.
+        if !access.exec && !self.alone && self.marks_running_code(&path, access.write) {
+            return Err(Abort::Alone);
+        }
         let dirty = leaf.entry & DIRTY != 0 || access.write;
         self.mark_path(&path, access.write);
         let table = self.memory.is_table(page.number);
@@ -184,6 +188,17 @@ impl Cpu {
         // SAFETY: inside the page.
         let host = unsafe { page.host.add((linear & 0xfff) as usize) };
         Ok(Found { host, gpa: leaf.gpa, index: page.index, number: page.number })
+    }
+
+    /// Would [`Cpu::mark_path`] change a page the running block was decoded from? What follows must then be decoded anew.
+    fn marks_running_code(&self, path: &[Visited; 4], write: bool) -> bool {
+        let last = path.iter().position(Option::is_some);
+        path.iter().enumerate().any(|(level, visited)| {
+            let &Some((at, page)) = visited else { return false };
+            let bits = ACCESSED | if write && Some(level) == last { DIRTY } else { 0 };
+            page.index.is_some_and(|index| self.memory.has_code(index) && self.running_block_is_on(index))
+                && page.entry(at) & bits != bits
+        })
     }
 
     /// Sets the accessed bits of a walk, and the dirty bit for a write, and notes the pages its entries are in.

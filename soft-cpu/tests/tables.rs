@@ -242,3 +242,16 @@ fn a_page_that_was_a_table_is_an_ordinary_one_again() {
     });
     assert_eq!(ended.gpr[0], 0x3333);
 }
+
+#[test]
+fn code_in_a_page_of_tables_is_decoded_anew_after_a_store_whose_walk_wrote_there() {
+    // In the page that maps itself: mov byte [rdi], 2; mov al, 1; hlt, where RDI is that 1. The walk of the store sets the
+    // dirty bit in the same page.
+    const HERE: u64 = 0x1_0e00;
+    let ended = every_way(|| {
+        let mut guest = guest(&[0xff, 0xe3], [HERE, 0, 0, 0, HERE + 4]);
+        guest.write(HERE, &[0xc6, 0x07, 2, 0xb0, 1, 0xf4]);
+        guest
+    });
+    assert_eq!(ended.gpr[0] & 0xff, 2);
+}

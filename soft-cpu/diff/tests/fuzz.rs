@@ -1,4 +1,4 @@
-//! Arbitrary bytes and states, a fixed seed. `make fuzz` is the long one, which is not clean yet (docs/limits.md).
+//! Arbitrary bytes and states, a fixed seed. `make fuzz` is the long one.
 
 #[test]
 fn nothing_breaks_the_cpu() {
