@@ -4,13 +4,22 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use rewind_platform::PLATFORM_VERSION;
-use run::boot::Kernel;
-use vmm::KernelFiles;
+use run::{boot::Kernel, home::Home, spec::Content};
 
-/// Finds and reads both files: in `$REWIND_GUEST`, beside an installed command, or in the checkout's `build/guest`.
-pub(crate) fn kernel() -> Result<Kernel> {
+/// Finds both files: in `$REWIND_GUEST`, beside an installed command, or in the checkout's `build/guest`. They are
+/// hashed if they changed since they were used last, and kept in the home.
+pub(crate) fn kernel(home: &Home) -> Result<Kernel> {
     let dir = found()?;
-    Ok(Kernel::new(KernelFiles::read(&dir.join(KERNEL), &dir.join(INITRAMFS))?))
+    let paths = [dir.join(KERNEL), dir.join(INITRAMFS)];
+    let hash = |path: &Path| {
+        let digest = image::file_digest(&home.cache("images"), path);
+        let (hash, len) = digest.with_context(|| format!("cannot read {}", path.display()))?;
+        Ok::<_, anyhow::Error>((Content(hash), len))
+    };
+    let hashes = [hash(&paths[0])?, hash(&paths[1])?];
+    let kernel = Kernel::at(paths, hashes);
+    kernel.keep(home)?;
+    Ok(kernel)
 }
 
 const KERNEL: &str = "vmlinux";

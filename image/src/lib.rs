@@ -6,6 +6,7 @@
 pub mod block;
 pub mod capture;
 mod content;
+mod digest;
 pub mod dir;
 pub mod existing;
 pub mod format;
@@ -24,6 +25,7 @@ pub mod tree;
 pub use block::{BlockImage, TreeImage, write_image};
 pub use capture::{CapturedImage, ContentStore, Manifest};
 pub use content::ReadError;
+pub use digest::file_digest;
 pub use identity::ImageId;
 pub use layout::TooLarge;
 pub use open::{OnProgress, OpenOptions, Opened, Phase, Progress, open};

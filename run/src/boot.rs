@@ -15,22 +15,75 @@ use crate::{
     trace::{TraceError, TraceHasher, TraceReader, TraceWriter},
 };
 
-/// Kernel and initramfs with their hashes.
+/// Kernel and initramfs with their hashes. The files are read only where a machine is booted from them.
 #[derive(Clone, Debug)]
 pub struct Kernel {
-    /// The files.
-    pub files: KernelFiles,
     /// BLAKE3 of vmlinux.
     pub kernel: Content,
     /// BLAKE3 of the initramfs.
     pub initramfs: Content,
+    /// The command line.
+    pub command_line: String,
+    /// Bytes of both.
+    lens: [u64; 2],
+    files: Files,
+}
+
+#[derive(Clone, Debug)]
+enum Files {
+    Read(KernelFiles),
+    /// Paths of vmlinux and initramfs.
+    At(Arc<[PathBuf; 2]>),
 }
 
 impl Kernel {
     /// Hashes the files.
     pub fn new(files: KernelFiles) -> Kernel {
         let hash = |bytes: &[u8]| Content(*blake3::hash(bytes).as_bytes());
-        Kernel { kernel: hash(&files.vmlinux), initramfs: hash(&files.initramfs), files }
+        let (kernel, initramfs) = (hash(&files.vmlinux), hash(&files.initramfs));
+        Kernel::holding(files, kernel, initramfs)
+    }
+
+    fn holding(files: KernelFiles, kernel: Content, initramfs: Content) -> Kernel {
+        let lens = [files.vmlinux.len() as u64, files.initramfs.len() as u64];
+        let command_line = files.command_line.clone();
+        Kernel { kernel, initramfs, command_line, lens, files: Files::Read(files) }
+    }
+
+    /// The files at these paths (vmlinux, initramfs), whose hashes and sizes are known, with the standard command line.
+    pub fn at(paths: [PathBuf; 2], [kernel, initramfs]: [(Content, u64); 2]) -> Kernel {
+        Kernel {
+            kernel: kernel.0,
+            initramfs: initramfs.0,
+            command_line: vmm::boot::COMMAND_LINE.to_owned(),
+            lens: [kernel.1, initramfs.1],
+            files: Files::At(Arc::new(paths)),
+        }
+    }
+
+    /// The files, read if they were not.
+    pub fn files(&self) -> Result<KernelFiles, StageError> {
+        let paths = match &self.files {
+            Files::Read(files) => return Ok(files.clone()),
+            Files::At(paths) => paths,
+        };
+        let files = KernelFiles::read(&paths[0], &paths[1]);
+        let read = Kernel::new(files.map_err(|error| StageError::Boot(error.to_string()))?);
+        if (read.kernel, read.initramfs) != (self.kernel, self.initramfs) {
+            let what = format!("{} or {} was changed meanwhile", paths[0].display(), paths[1].display());
+            return Err(StageError::Boot(what));
+        }
+        read.files()
+    }
+
+    /// Keeps both files in the home, where they are not there yet.
+    pub fn keep(&self, home: &Home) -> Result<(), StageError> {
+        if !home.has_blob(self.kernel, self.lens[0]) || !home.has_blob(self.initramfs, self.lens[1]) {
+            let files = self.files()?;
+            home.keep_known(self.kernel, &files.vmlinux)?;
+            home.keep_known(self.initramfs, &files.initramfs)?;
+        }
+        Ok(())
     }
 
     /// The files a run was recorded with, from the home.
@@ -40,7 +93,7 @@ impl Kernel {
             initramfs: home.blob("initramfs", spec.initramfs)?.into(),
             command_line: spec.command_line.clone(),
         };
-        Ok(Kernel { files, kernel: spec.kernel, initramfs: spec.initramfs })
+        Ok(Kernel::holding(files, spec.kernel, spec.initramfs))
     }
 }
 
@@ -158,7 +211,7 @@ fn make(
     kernel: &Kernel,
     key: Content,
 ) -> Result<(), StageError> {
-    let config = config(spec, engine, kernel.files.clone())?;
+    let config = config(spec, engine, kernel.files()?)?;
     let mut machine = Machine::boot(&MachineConfig { clock: Clock::Steps, ..config })?;
     let target = home.boot_dir(key);
     let dir = durable::temporary_beside(&target);

@@ -137,7 +137,7 @@ pub(crate) struct Block {
     /// RAM index of the page of the first byte.
     pub(crate) page: u64,
     /// Positions of link slots in `ops`.
-    pub(crate) links: Vec<u16>,
+    pub(crate) links: Box<[u16]>,
     pub(crate) doubtful: bool,
     /// What its entry op runs while it is not doubtful.
     pub(crate) enter: Handler,
@@ -157,7 +157,7 @@ impl Block {
         page: u64,
         second_page: Option<(u64, u64)>,
         bytes: &[u8],
-        insns: Vec<Insn>,
+        insns: &[Insn],
     ) -> Self {
         Block {
             ops: Box::default(),
@@ -167,7 +167,7 @@ impl Block {
             key,
             second_page,
             page,
-            links: Vec::new(),
+            links: Box::default(),
             doubtful: false,
             enter: handler::enter,
             runs: 0,
@@ -198,6 +198,8 @@ pub(crate) struct Blocks {
     sources: [Sources; 2],
     /// Code ran from a non-global page of the high half since its last bump.
     pub(crate) local_high_code: bool,
+    /// What a block is decoded into, before it is kept in as many bytes as it takes.
+    scratch: (Vec<Insn>, lower::Ops),
 }
 
 /// Where code came from: sets that may say yes to more than what is in them.
@@ -274,6 +276,7 @@ impl Blocks {
             generations: [1; 2],
             sources: [Sources::new(), Sources::new()],
             local_high_code: false,
+            scratch: Default::default(),
         }
     }
 
@@ -597,21 +600,21 @@ impl Cpu {
         // SAFETY: `offset + here` is at most the page's size.
         unsafe { std::ptr::copy_nonoverlapping(host.host.add(offset), bytes.as_mut_ptr(), here) };
         let max = if alone { 1 } else { MAX_INSNS };
-        let mut decoded = decode::straight(&bytes[..here], max);
+        let mut len = decode::straight(&bytes[..here], max, &mut self.blocks.scratch.0);
         let mut second_page = None;
-        if decoded.insns.is_empty() {
+        if self.blocks.scratch.0.is_empty() {
             // The instruction goes on in the next page.
             let (gpa2, page2) = self.fetch_checked((rip & !0xfff).wrapping_add(4096))?;
             let Some(second) = self.memory.page(gpa2) else { return Err(ud()) };
             let more = decode::LONGEST - here.min(decode::LONGEST - 1);
             // SAFETY: `more` is at most 15 bytes, at the start of a page; `here < 15`.
             unsafe { std::ptr::copy_nonoverlapping(second.host, bytes.as_mut_ptr().add(here), more) };
-            decoded = decode::straight(&bytes[..here + more], 1);
+            len = decode::straight(&bytes[..here + more], 1, &mut self.blocks.scratch.0);
             second_page = Some((gpa2, page2));
         }
-        let len = decoded.len;
-        let mut block = Box::new(Block::new(key, page, second_page, &bytes[..len], decoded.insns));
-        lower::lower(&mut block, alone);
+        let (insns, ops) = &mut self.blocks.scratch;
+        let mut block = Box::new(Block::new(key, page, second_page, &bytes[..len], insns));
+        lower::lower(&mut block, alone, ops);
         block.ops[0] = Op::word(handler::miss, &raw const *block as u64);
         if !alone && self.compile == Compile::Hot {
             block.enter = handler::warm_up;

@@ -13,32 +13,25 @@ use crate::{
 /// Longest instruction in bytes.
 pub(crate) const LONGEST: usize = 15;
 
-/// What [`straight`] found.
-pub(crate) struct Decoded {
-    /// Instructions in order; offsets are from the first byte.
-    pub(crate) insns: Vec<Insn>,
-    /// Their bytes.
-    pub(crate) len: usize,
-}
-
 /// Decodes up to `max` instructions that follow one another, ending after one that ends a block, or before one
-/// that does not end within `bytes` or cannot be decoded. Empty only if `bytes` is too short for the first.
-pub(crate) fn straight(bytes: &[u8], max: usize) -> Decoded {
-    let mut insns = Vec::with_capacity(8);
+/// that does not end within `bytes` or cannot be decoded. Puts them in `insns` instead of what is there, in order, with
+/// offsets from the first byte, and answers their bytes. None only if `bytes` is too short for the first.
+pub(crate) fn straight(bytes: &[u8], max: usize, insns: &mut Vec<Insn>) -> usize {
+    insns.clear();
     let mut at = 0;
     let mut iced = Instruction::default();
+    // One for the block: making one costs as much as decoding an instruction.
+    let mut decoder = Decoder::with_ip(64, bytes, 0, DecoderOptions::FORCE_RESERVED_NOP);
     while insns.len() < max {
-        let rest = &bytes[at..bytes.len().min(at + LONGEST)];
-        let mut decoder = Decoder::with_ip(64, rest, at as u64, DecoderOptions::FORCE_RESERVED_NOP);
         decoder.decode_out(&mut iced);
         let error = decoder.last_error();
-        if error == DecoderError::NoMoreBytes && rest.len() < LONGEST {
+        if error == DecoderError::NoMoreBytes && bytes.len() - at < LONGEST {
             break;
         }
         if error != DecoderError::None {
             if insns.is_empty() {
                 // The decoder takes fifteen bytes only where it wanted more: too long is #GP(0), not #UD.
-                let run = if decoder.position() >= LONGEST { exec::raise_gp } else { exec::raise_ud };
+                let run = if decoder.position() - at >= LONGEST { exec::raise_gp } else { exec::raise_ud };
                 insns.push(blank(run, at as u16, 1));
                 at += 1;
             }
@@ -53,7 +46,7 @@ pub(crate) fn straight(bytes: &[u8], max: usize) -> Decoded {
             break;
         }
     }
-    Decoded { insns, len: at }
+    at
 }
 
 fn blank(run: crate::insn::Exec, off: u16, len: u8) -> Insn {

@@ -6,7 +6,8 @@ use crate::{
     insn::Insn,
 };
 
-/// Ops being collected for one block.
+/// Ops being collected for one block; used again for the next.
+#[derive(Debug, Default)]
 pub(crate) struct Ops {
     pub(crate) ops: Vec<Op>,
     covers: Vec<Covers>,
@@ -41,16 +42,17 @@ impl Ops {
 }
 
 /// Fills in `ops`, `covers` and `links` of a block.
-pub(crate) fn lower(block: &mut Block, alone: bool) {
+pub(crate) fn lower(block: &mut Block, alone: bool, out: &mut Ops) {
     let n = block.insns.len();
-    let mut out =
-        Ops { ops: Vec::with_capacity(n + 4), covers: Vec::with_capacity(n + 4), links: Vec::new() };
+    out.ops.clear();
+    out.covers.clear();
+    out.links.clear();
     let branches = block.insns.iter().filter(|i| i.counted_branch).count() as u64;
     out.add(Op::word(handler::miss, 0), &[], 0, 0);
     out.add(Op::word(handler::enter, (branches << 32).wrapping_sub(n as u64)), &[], 0, 0);
     let mut at = 0;
     while at < n {
-        let taken = if alone { 0 } else { crate::hot::lower(&block.insns[at..], at, &mut out) };
+        let taken = if alone { 0 } else { crate::hot::lower(&block.insns[at..], at, out) };
         if taken > 0 {
             at += taken;
             continue;
@@ -69,7 +71,8 @@ pub(crate) fn lower(block: &mut Block, alone: bool) {
             out.add(Op::word(handler::stop_after, end), &[], n, 0);
         }
     }
-    block.ops = out.ops.into();
-    block.covers = out.covers.into();
-    block.links = out.links;
+    // Of their exact sizes: there are many.
+    block.ops = out.ops.as_slice().into();
+    block.covers = out.covers.as_slice().into();
+    block.links = out.links.as_slice().into();
 }

@@ -25,6 +25,7 @@ use debug::look::Files;
 use indicatif::{ProgressBar, ProgressStyle};
 use run::{
     boot::{self, Boot, Kernel},
+    clock::Wall,
     home::Home,
     record::{Inputs, Options, SPACING},
     root::Root,
@@ -137,6 +138,7 @@ impl Setting {
             keyframes: Some(SPACING),
             again: false,
             spin_limit: None,
+            called: Wall::now(),
             live: &mut |_, _| {},
             notice: &context::notice,
         };
@@ -152,9 +154,9 @@ impl Setting {
 
     /// Of the command line.
     fn of_command(home: Home, job: &super::run::JobArgs) -> Result<Setting> {
-        let kernel = guest::kernel()?;
+        let kernel = guest::kernel(&home)?;
         let roots = job.roots(&home)?;
-        let mut spec = job.spec(&home, &kernel, &roots)?;
+        let mut spec = job.spec(&kernel, &roots)?;
         let mut engine = job.engine(&home)?;
         job.settle(&home, &kernel, &roots, &mut spec, &mut engine)?;
         Setting::new(home, kernel, roots, spec, engine)

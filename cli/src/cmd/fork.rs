@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 use rewind_platform::record::RecordHeader;
 use run::{
     boot::Kernel,
+    clock::Wall,
     decision::Decision,
     record::{Inputs, Options, SPACING},
 };
@@ -42,6 +43,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    let called = Wall::now();
     let home = context::home()?;
     let decisions: Vec<Decision> = match &args.decisions {
         None => Vec::new(),
@@ -83,6 +85,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         keyframes: Some(Duration::from_millis(args.spacing)),
         again: args.again,
         spin_limit: None,
+        called,
         live: &mut show,
         notice: &context::notice,
     };

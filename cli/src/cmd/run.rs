@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 use rewind_platform::{job::Job, record::RecordHeader};
 use run::{
     boot::Kernel,
+    clock::Wall,
     home::Home,
     record::{Inputs, Options, Recorded, SLICE, SPACING, record, record_auto},
     root::Root,
@@ -146,6 +147,7 @@ impl JobArgs {
             keyframes: Some(SPACING),
             again: false,
             spin_limit: None,
+            called: Wall::now(),
             live: &mut |_, _| {},
             notice: &context::notice,
         };
@@ -168,10 +170,8 @@ impl JobArgs {
         Ok(vec![opened?])
     }
 
-    /// The spec, and the kernel's files kept in the home.
-    pub(crate) fn spec(&self, home: &Home, kernel: &Kernel, roots: &[Root]) -> Result<Spec> {
-        home.keep_known(kernel.kernel, &kernel.files.vmlinux)?;
-        home.keep_known(kernel.initramfs, &kernel.files.initramfs)?;
+    /// The spec.
+    pub(crate) fn spec(&self, kernel: &Kernel, roots: &[Root]) -> Result<Spec> {
         let mut env: Vec<Vec<u8>> = Vec::new();
         for (key, value) in [
             ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
@@ -194,7 +194,7 @@ impl JobArgs {
             cpu_model: vmm::cpu_model::REWIND_V2.name.into(),
             kernel: kernel.kernel,
             initramfs: kernel.initramfs,
-            command_line: kernel.files.command_line.clone(),
+            command_line: kernel.command_line.clone(),
             images: roots.iter().map(|root| root.spec.clone()).collect(),
             memory: self.memory,
             clock: match self.clock {
@@ -228,10 +228,11 @@ impl JobArgs {
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    let called = Wall::now();
     let home = context::home()?;
-    let kernel = guest::kernel()?;
+    let kernel = guest::kernel(&home)?;
     let roots = args.job.roots(&home)?;
-    let spec = args.job.spec(&home, &kernel, &roots)?;
+    let spec = args.job.spec(&kernel, &roots)?;
     let timeout = match args.timeout {
         Some(seconds) => Some(Duration::try_from_secs_f64(seconds).context("--timeout")?),
         None => None,
@@ -245,6 +246,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         keyframes: (!args.no_keyframes).then_some(Duration::from_millis(args.spacing)),
         again: args.again,
         spin_limit: None,
+        called,
         live: &mut show,
         notice: &context::notice,
     };

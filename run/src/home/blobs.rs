@@ -64,12 +64,16 @@ impl Home {
 
     /// As [`Home::keep_bytes`], of bytes whose hash is `content`.
     pub fn keep_known(&self, content: Content, bytes: &[u8]) -> Result<(), BlobError> {
-        let path = self.blob_path(content);
-        if !std::fs::metadata(&path).is_ok_and(|meta| meta.len() == bytes.len() as u64) {
+        if !self.has_blob(content, bytes.len() as u64) {
             durable::create_dir(&self.path.join("blobs"))?;
-            durable::replace(&path, bytes)?;
+            durable::replace(&self.blob_path(content), bytes)?;
         }
         Ok(())
+    }
+
+    /// Is a blob of this content and length there? ([`Home::blob`] finds out if it was changed.)
+    pub fn has_blob(&self, content: Content, len: u64) -> bool {
+        std::fs::metadata(self.blob_path(content)).is_ok_and(|meta| meta.len() == len)
     }
 
     /// Reads a blob and checks it.

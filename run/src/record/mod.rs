@@ -56,6 +56,8 @@ pub struct Options<'a> {
     /// Give up ([`StageError::Spins`]) on a guest that makes no step between two looks, so many user instructions
     /// apart. Engines that do not count give up by wall time ([`StageError::NoStep`]).
     pub spin_limit: Option<Instructions>,
+    /// When the user asked: times of the recording count from here.
+    pub called: Wall,
     /// Told every record as it is drained.
     pub live: &'a mut dyn FnMut(&RecordHeader, &[u8]),
     /// Told what takes time.
@@ -96,7 +98,6 @@ pub struct Inputs<'a> {
 
 /// Records the run of a spec, or finds it.
 pub fn record(home: &Home, inputs: &Inputs<'_>, options: &mut Options<'_>) -> Result<Recorded, StageError> {
-    let called = Wall::now();
     if !options.again
         && let Some(found) = find(home, inputs)?
     {
@@ -109,7 +110,8 @@ pub fn record(home: &Home, inputs: &Inputs<'_>, options: &mut Options<'_>) -> Re
     let mut stage = Stage::new(home, &inputs.spec, options.engine, boot.clone(), images)?;
     stage.machine().set_no_progress_limit(options.spin_limit);
     let open = home.begin(&inputs.spec)?;
-    let result = Recorder { home, inputs, called, boot, logs, used }.run(&open, &mut stage, options);
+    let result =
+        Recorder { home, inputs, called: options.called, boot, logs, used }.run(&open, &mut stage, options);
     match result {
         Ok((log, outcome, recording)) => {
             let run = match open.finish(&log, &outcome, &recording)? {
