@@ -31,13 +31,34 @@ for n in $(seq 20); do
     { echo '#include <stdio.h>'; for f in $(seq 40); do echo "int f${n}_$f(int x) { printf(\"%d\\n\", x * $f); return x % ($f + 1); }"; done; } >"f$n.c"
 done
 compile='for f in *.c; do gcc -g -save-temps -c $f; done; cat *.i *.s *.o | wc -c'
-start=$(bytes)
-"$rewind" run --engine soft --no-keyframes --seed 5 -- sh -c "$compile" >/dev/null 2>&1
-before=$(bytes)
-"$rewind" run --engine soft --json -- sh -c "$compile" >"$scratch/compile" 2>/dev/null
-written=$(sed -n 's/.*"text":"\([0-9]*\)\\n".*/\1/p' "$scratch/compile" | tail -n 1)
-echo "a compile of 20 C files: wrote $written bytes of files; stored: its trace and what it read of this machine $((before - start)), its keyframes $(($(bytes) - before))"
-run=$("$rewind" ls --json --command gcc | tail -n 1 | sed -n 's/.*"run":"\([0-9a-f]*\)".*/\1/p')
+# A compile of one file before it brings what the home keeps once for all runs over that root: blocks read, in the page
+# cache of its keyframes if not in the log of the run. What the run of all of them adds then is its own.
+compiled() { # WHAT OPTIONS: the size of a compile, and of its parts
+    local what=$1 start before
+    shift
+    start=$(bytes)
+    "$rewind" run --engine soft --spacing 250 "$@" -- sh -c 'gcc -g -save-temps -c f1.c; cat f1.o | wc -c' >/dev/null 2>&1
+    before=$(bytes)
+    "$rewind" run --engine soft --json "$@" -- sh -c "$compile" >"$scratch/compile" 2>/dev/null
+    written=$(sed -n 's/.*"text":"\([0-9]*\)\\n".*/\1/p' "$scratch/compile" | tail -n 1)
+    run=$(tail -n 1 "$scratch/compile" | sed -n 's/.*"run":"\([0-9a-f]*\)".*/\1/p')
+    grown=$(($(bytes) - before))
+    echo "a compile of 20 C files over $what: wrote $written bytes of files; its own, trace and $(ls "$REWIND_HOME/runs/$run/keyframes" | wc -l) keyframes:" \
+        "$grown, $(awk "BEGIN { printf \"%.1f\", $grown / $written }") times (limit 3); what the home keeps once for this root: $((before - start));" \
+        "wall $(field wall_ms <"$scratch/compile") ms"
+}
+root=$scratch/root
+mkdir -p "$root"/{bin,tmp,usr/lib/gcc,usr/include,project}
+for program in /bin/sh /bin/cat /usr/bin/{wc,gcc,as} "$(gcc -print-prog-name=cc1)"; do
+    mkdir -p "$root$(dirname "$program")"
+    cp -L "$program" "$root$program"
+    "$OLDPWD/scripts/libraries.sh" "$root" "$program"
+done
+cp -r "$(dirname "$(gcc -print-file-name=include)")/include" "$root$(dirname "$(gcc -print-file-name=include)")/"
+cp -r /usr/include/. "$root/usr/include/"
+cp f*.c "$root/project/"
+compiled "a directory with the compiler" --root "$root" --cwd /project
+compiled "this machine's root"
 steps=$(field steps <"$scratch/compile")
 before=$(bytes)
 thread=$("$rewind" events "$run" --json --kind fork | sed -n 's/.*"thread":"\([0-9a-f]*\)".*/\1/p' | tail -n 1)

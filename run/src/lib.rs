@@ -20,6 +20,7 @@ pub mod input;
 pub mod kept;
 pub mod keyframe;
 pub mod list;
+pub mod origin;
 pub mod outcome;
 pub mod processes;
 pub mod record;

@@ -1,7 +1,7 @@
 //! Images a machine reads, as the run layer sees them: named by content, opened anew for each machine.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     io,
     sync::{Arc, Mutex, PoisonError},
 };
@@ -151,16 +151,29 @@ impl BlockImage for Replayed {
     }
 }
 
-/// An image of known content that notes which blocks are read, for export.
+/// What was read of images of known content.
+#[derive(Debug, Default)]
+pub struct Reads {
+    /// Numbers of the blocks, of each image.
+    pub blocks: BTreeMap<u32, BTreeSet<u64>>,
+    /// Their contents.
+    pub contents: BTreeSet<PageHash>,
+}
+
+/// Shared between the [`Noted`] images inside a machine and the recorder.
+pub type SharedReads = Arc<Mutex<Reads>>;
+
+/// An image of known content that notes which blocks are read, for export, and what was in them.
 pub struct Noted {
     inner: Box<dyn BlockImage>,
-    used: Arc<Mutex<std::collections::BTreeSet<u64>>>,
+    number: u32,
+    reads: SharedReads,
 }
 
 impl Noted {
-    /// Notes the numbers of the blocks read in `used`.
-    pub fn new(inner: Box<dyn BlockImage>, used: Arc<Mutex<std::collections::BTreeSet<u64>>>) -> Self {
-        Noted { inner, used }
+    /// Notes what is read of image `number` in `reads`.
+    pub fn new(inner: Box<dyn BlockImage>, number: u32, reads: SharedReads) -> Self {
+        Noted { inner, number, reads }
     }
 }
 
@@ -170,11 +183,15 @@ impl BlockImage for Noted {
     }
 
     fn read(&mut self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.inner.read(offset, out)?;
         if !out.is_empty() {
             let last = (offset + out.len() as u64 - 1) / PAGE_SIZE as u64;
-            let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
-            used.extend(offset / PAGE_SIZE as u64..=last);
+            let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
+            reads.blocks.entry(self.number).or_default().extend(offset / PAGE_SIZE as u64..=last);
+            let skip = (offset.next_multiple_of(PAGE_SIZE as u64) - offset) as usize;
+            let (whole, _) = out.get(skip..).unwrap_or_default().as_chunks::<PAGE_SIZE>();
+            reads.contents.extend(whole.iter().map(PageHash::of));
         }
-        self.inner.read(offset, out)
+        Ok(())
     }
 }

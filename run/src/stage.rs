@@ -26,6 +26,7 @@ use crate::{
 };
 
 mod checkpoint;
+mod cost;
 pub use checkpoint::Checkpoint;
 
 /// Where [`Stage::run`] should stop, besides where everything stops.

@@ -1,6 +1,6 @@
 //! `rewind fork`.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::{Context, Result, bail};
 use rewind_platform::record::RecordHeader;
@@ -8,7 +8,7 @@ use run::{
     boot::Kernel,
     clock::Wall,
     decision::Decision,
-    record::{Inputs, Options, SPACING},
+    record::{Inputs, Options},
 };
 use vmm::EngineKind;
 
@@ -31,9 +31,9 @@ pub(crate) struct Args {
     /// Run even if this fork is known, and compare
     #[arg(long)]
     again: bool,
-    /// Milliseconds of processor time between keyframes, at least; none in the first four times as long
-    #[arg(long, value_name = "MS", default_value_t = SPACING.as_millis() as u64)]
-    spacing: u64,
+    /// Milliseconds of processor time between keyframes; none in the first four times as long [default: as `run` has it]
+    #[arg(long, value_name = "MS")]
+    spacing: Option<u64>,
     /// Engine; auto = the parent's
     #[arg(long, value_enum, default_value = "auto")]
     engine: Engine,
@@ -82,7 +82,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         engine: context::engine(args.engine).unwrap_or(recorded_on),
         timeout: None,
         interrupted: context::interrupted()?,
-        keyframes: Some(Duration::from_millis(args.spacing)),
+        keyframes: super::run::spaced(args.spacing),
         again: args.again,
         spin_limit: None,
         called,

@@ -8,7 +8,7 @@ use run::{
     boot::Kernel,
     clock::Wall,
     home::Home,
-    record::{Inputs, Options, Recorded, SLICE, SPACING, record, record_auto},
+    record::{Inputs, Keyframes, Options, Recorded, SLICE, record, record_auto},
     root::Root,
     spec::{Schedule, Spec},
 };
@@ -90,9 +90,10 @@ pub(crate) struct Args {
     /// Record without keyframes: smaller, and slower to go back in
     #[arg(long)]
     no_keyframes: bool,
-    /// Milliseconds of processor time between keyframes, at least: closer ones make going back quicker and the run larger
-    #[arg(long, value_name = "MS", default_value_t = SPACING.as_millis() as u64, conflicts_with = "no_keyframes")]
-    spacing: u64,
+    /// Milliseconds of processor time between keyframes: closer ones make going back quicker and the run larger [default:
+    /// 250 where they are cheap, up to 8000 where they are not]
+    #[arg(long, value_name = "MS", conflicts_with = "no_keyframes")]
+    spacing: Option<u64>,
     /// Print events and the result as JSON instead of the job's output
     #[arg(long)]
     json: bool,
@@ -144,7 +145,7 @@ impl JobArgs {
             engine: *engine,
             timeout: None,
             interrupted: context::interrupted()?,
-            keyframes: Some(SPACING),
+            keyframes: Keyframes::Thrifty,
             again: false,
             spin_limit: None,
             called: Wall::now(),
@@ -227,6 +228,11 @@ impl JobArgs {
     }
 }
 
+/// `--spacing`.
+pub(crate) fn spaced(milliseconds: Option<u64>) -> Keyframes {
+    milliseconds.map_or(Keyframes::Thrifty, |ms| Keyframes::Every(Duration::from_millis(ms)))
+}
+
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let called = Wall::now();
     let home = context::home()?;
@@ -243,7 +249,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         engine: args.job.engine(&home)?,
         timeout,
         interrupted: context::interrupted()?,
-        keyframes: (!args.no_keyframes).then_some(Duration::from_millis(args.spacing)),
+        keyframes: if args.no_keyframes { Keyframes::Never } else { spaced(args.spacing) },
         again: args.again,
         spin_limit: None,
         called,

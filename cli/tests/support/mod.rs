@@ -96,6 +96,25 @@ impl Sandbox {
         errors(&output)
     }
 
+    /// Bytes of the runs and pages in the home; what several runs share counts once.
+    pub(crate) fn bytes(&self) -> u64 {
+        use std::os::unix::fs::MetadataExt;
+        let mut files = std::collections::BTreeMap::new();
+        let mut dirs = vec![self.home().join("runs"), self.home().join("pages")];
+        while let Some(dir) = dirs.pop() {
+            for entry in std::fs::read_dir(&dir).unwrap() {
+                let entry = entry.unwrap();
+                let meta = entry.metadata().unwrap();
+                if meta.is_dir() {
+                    dirs.push(entry.path());
+                } else {
+                    files.insert(meta.ino(), meta.len());
+                }
+            }
+        }
+        files.values().sum()
+    }
+
     /// Runs a job over the test root; what the command says, with the run's id taken from its last line.
     pub(crate) fn job(&self, options: &[&str], command: &[&str]) -> Job {
         let root = test_root();

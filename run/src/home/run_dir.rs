@@ -14,7 +14,7 @@ use crate::{
     id::RunId,
     input::{self, InputLog},
     kept::{self, Kept, Used},
-    keyframe,
+    keyframe, origin,
     outcome::{self, Outcome, Recording},
     spec::{self, Spec},
     trace::{TraceError, TraceReader},
@@ -171,7 +171,10 @@ impl RunDir {
 
     /// What a fork on this host needs to go on reading each logged image; empty elsewhere.
     pub fn origins(&self) -> Result<Vec<Vec<u8>>, RunError> {
-        Ok(self.optional(crate::record::ORIGIN, "origin")?.unwrap_or_default())
+        let packed: Vec<Vec<u8>> = self.optional(origin::FILE, "origin")?.unwrap_or_default();
+        let damaged = || ReadError::Damaged { path: self.path.join("origin"), what: "it does not unpack" };
+        let origins = packed.iter().map(|packed| origin::unpack(packed).ok_or_else(damaged));
+        origins.collect::<Result<_, _>>().map_err(|source| self.file(source))
     }
 
     /// Its trace.

@@ -1,7 +1,6 @@
 //! Recording a run.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
     path::Path,
     sync::{
         Arc, Mutex, PoisonError,
@@ -27,7 +26,7 @@ use crate::{
     input::InputLog,
     keyframe::{self, Base},
     outcome::{End, Outcome, Recording},
-    root::{Logged, Noted, Root, SharedBlocks},
+    root::{Logged, Noted, Root, SharedBlocks, SharedReads},
     spec::Spec,
     stage::Stage,
     trace::{TraceHasher, TraceWriter, prefix_path},
@@ -36,9 +35,11 @@ use crate::{
 
 mod auto;
 mod keeper;
+mod thrift;
 mod ticker;
 pub use auto::{LIMIT, SLICE, record_auto};
 use keeper::Keeper;
+pub use thrift::{Keyframes, SPACING};
 use ticker::Ticker;
 
 /// How to record.
@@ -49,8 +50,8 @@ pub struct Options<'a> {
     pub timeout: Option<Duration>,
     /// Set by Ctrl-C: stop and keep what is done.
     pub interrupted: Arc<AtomicBool>,
-    /// Processor time of the machine between keyframes, at least; `None` records without.
-    pub keyframes: Option<Duration>,
+    /// How often keyframes are kept.
+    pub keyframes: Keyframes,
     /// Record even if the run is known, and compare.
     pub again: bool,
     /// Give up ([`StageError::Spins`]) on a guest that makes no step between two looks, so many user instructions
@@ -63,13 +64,6 @@ pub struct Options<'a> {
     /// Told what takes time.
     pub notice: &'a dyn Fn(&str),
 }
-
-/// The file `origin` of a run over the host's own files: what a fork on this host needs.
-pub const ORIGIN: crate::envelope::Kind =
-    crate::envelope::Kind { magic: *b"RWDORIG\0", version: 1, name: "origin", limit: 1 << 30 };
-
-/// Processor time of the machine between keyframes unless asked otherwise: a seek runs at most about that long.
-pub const SPACING: Duration = Duration::from_millis(250);
 
 /// What came of [`record`].
 #[derive(Debug)]
@@ -106,12 +100,12 @@ pub fn record(home: &Home, inputs: &Inputs<'_>, options: &mut Options<'_>) -> Re
     let boot = Arc::new(boot::ensure(home, &inputs.spec, options.engine, inputs.kernel, options.notice)?);
     // What a fork's parent has read, the fork reads the same.
     let known = inputs.parent.map(|(parent, _)| parent.inputs()).transpose()?.unwrap_or_default();
-    let (images, logs, used) = open_images(home, inputs.roots, &known)?;
+    let (images, logs, reads) = open_images(home, inputs.roots, &known)?;
     let mut stage = Stage::new(home, &inputs.spec, options.engine, boot.clone(), images)?;
     stage.machine().set_no_progress_limit(options.spin_limit);
     let open = home.begin(&inputs.spec)?;
     let result =
-        Recorder { home, inputs, called: options.called, boot, logs, used }.run(&open, &mut stage, options);
+        Recorder { home, inputs, called: options.called, boot, logs, reads }.run(&open, &mut stage, options);
     match result {
         Ok((log, outcome, recording)) => {
             let run = match open.finish(&log, &outcome, &recording)? {
@@ -162,18 +156,15 @@ fn still_so(run: &RunDir, roots: &[Root], known: &InputLog) -> bool {
 }
 
 type Images = Vec<Box<dyn vmm::BlockImage>>;
-/// Blocks read of the images known by content, by number.
-type UsedBlocks = BTreeMap<u32, Arc<Mutex<BTreeSet<u64>>>>;
-
 /// Opens the images, logging those that are not known by content.
 fn open_images(
     home: &Home,
     roots: &[Root],
     known: &InputLog,
-) -> Result<(Images, Vec<Option<SharedBlocks>>, UsedBlocks), StageError> {
+) -> Result<(Images, Vec<Option<SharedBlocks>>, SharedReads), StageError> {
     let mut images: Images = Vec::new();
     let mut logs = Vec::new();
-    let mut used = UsedBlocks::new();
+    let reads = SharedReads::default();
     for (image, root) in roots.iter().enumerate() {
         let opened = (root.open)();
         let opened = opened.map_err(|source| StageError::Image { image, of: root.source.clone(), source })?;
@@ -183,12 +174,11 @@ fn open_images(
             images.push(Box::new(Logged::new(opened, home.pages().clone(), blocks.clone())));
             logs.push(Some(blocks));
         } else {
-            let blocks = used.entry(image as u32).or_default().clone();
-            images.push(Box::new(Noted::new(opened, blocks)));
+            images.push(Box::new(Noted::new(opened, image as u32, reads.clone())));
             logs.push(None);
         }
     }
-    Ok((images, logs, used))
+    Ok((images, logs, reads))
 }
 
 struct Recorder<'a> {
@@ -197,7 +187,7 @@ struct Recorder<'a> {
     called: Wall,
     boot: Arc<Boot>,
     logs: Vec<Option<SharedBlocks>>,
-    used: UsedBlocks,
+    reads: SharedReads,
 }
 
 /// Where a recording begins: what is already in its trace and keyframes.
@@ -217,6 +207,10 @@ struct Limits {
     /// Between two keyframes, and before the first.
     spacing: Duration,
     first: Duration,
+    /// Only if a keyframe is worth its bytes.
+    thrifty: bool,
+    /// Bytes that the first may cost beyond that.
+    grant: u64,
 }
 
 impl Recorder<'_> {
@@ -241,8 +235,12 @@ impl Recorder<'_> {
             called: self.called,
             first_event: None,
         };
-        let keeper = options.keyframes.map(|_| Keeper::start(self.home, dir, &self.boot, &start, stage));
-        let spacing = options.keyframes.unwrap_or(SPACING);
+        let (spacing, thrifty) = match options.keyframes {
+            Keyframes::Every(spacing) => (spacing, false),
+            Keyframes::Thrifty | Keyframes::Never => (SPACING, true),
+        };
+        let keeper = (options.keyframes != Keyframes::Never)
+            .then(|| Keeper::start(self.home, dir, &self.boot, &start, stage));
         let limits = Limits {
             // A fork begins with its parent's keyframes: a short one needs none of its own.
             first: if matches!(start.base, Base::Step(_)) { spacing * 4 } else { spacing },
@@ -250,6 +248,8 @@ impl Recorder<'_> {
             interrupted: options.interrupted.clone(),
             by_wall: options.spin_limit.is_some() && options.engine != EngineKind::Soft,
             spacing,
+            thrifty,
+            grant: if matches!(start.base, Base::Step(_)) { 0 } else { thrift::FIRST },
         };
         let stopped = self.drive(stage, &mut sink, keeper, &limits)?;
         sink.writer.sync()?;
@@ -257,7 +257,7 @@ impl Recorder<'_> {
         let origins: Vec<Vec<u8>> =
             self.inputs.roots.iter().filter_map(|root| root.origin.as_ref()).map(|origin| origin()).collect();
         if !origins.is_empty() {
-            crate::envelope::write(ORIGIN, &dir.join("origin"), &origins)?;
+            crate::origin::write(&dir.join("origin"), &origins)?;
         }
         self.keep_used(dir)?;
         for outside in stage.machine().engine().outside_model() {
@@ -292,8 +292,8 @@ impl Recorder<'_> {
     fn keep_used(&self, dir: &Path) -> Result<(), StageError> {
         let before = self.inputs.parent.map(|(parent, _)| parent.used()).transpose()?.flatten();
         let mut used = before.unwrap_or_default();
-        for (image, blocks) in &self.used {
-            used.add(*image, &lock(blocks));
+        for (image, blocks) in &lock(&self.reads).blocks {
+            used.add(*image, blocks);
         }
         Ok(crate::envelope::write(crate::kept::USED, &dir.join("used"), &used)?)
     }
@@ -383,6 +383,7 @@ impl Recorder<'_> {
         let spacing = limits.spacing;
         let mut last = Worked::now();
         let mut wait = limits.first;
+        let mut grant = limits.grant;
         let end = loop {
             let stop = stage.run(&Until::END, sink)?;
             if let Some(error) = sink.error.take() {
@@ -410,6 +411,16 @@ impl Recorder<'_> {
                 && stage.machine().at_commit()
             {
                 let began = Worked::now();
+                let waited = last.elapsed();
+                if limits.thrifty
+                    && let cost = stage.snapshot_cost(&lock(&self.reads).contents)?
+                    && !thrift::is_worth(cost.saturating_sub(grant), waited)
+                {
+                    // Looking takes time too.
+                    wait = waited + spacing.max(began.elapsed() * 20);
+                    continue;
+                }
+                grant = 0;
                 keeper.keep(stage.snapshot()?, sink.writer.records())?;
                 // Copying may take a fifth of the time at most.
                 wait = spacing.max(began.elapsed() * 4);

@@ -129,6 +129,13 @@ impl PageStore {
         Ok(self.lookup(hash)?.is_some())
     }
 
+    /// As [`PageStore::contains`], but does not look for what other processes added meanwhile.
+    pub fn seems_known(&self, hash: PageHash) -> Result<bool, PageError> {
+        let mut packs = self.lock();
+        packs.load_once()?;
+        Ok(hash.is_zero() || packs.find(hash).is_some())
+    }
+
     fn lookup(&self, hash: PageHash) -> Result<Option<Location>, PageError> {
         let mut packs = self.lock();
         packs.load_once()?;

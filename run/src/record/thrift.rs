@@ -1,0 +1,47 @@
+//! When a keyframe is worth its bytes. What it costs is what the home grows by: a program that touches little keeps the
+//! closest spacing, one that goes through much memory gets a keyframe the later the more it would cost.
+
+use std::time::Duration;
+
+/// Processor time of the machine between keyframes unless asked otherwise, where they are cheap: a seek runs at most
+/// about that long.
+pub const SPACING: Duration = Duration::from_millis(250);
+
+/// How often keyframes are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keyframes {
+    /// Never.
+    Never,
+    /// [`SPACING`] apart, or further where they are expensive.
+    Thrifty,
+    /// As much processor time apart, whatever they cost.
+    Every(Duration),
+}
+
+/// Bytes that a keyframe may cost in any case,
+const AT_ONCE: u64 = 64 << 10;
+/// and for each second of processor time that passed without one.
+const PER_SECOND: u64 = 64 << 10;
+/// More than that for the first of a run: what it did to start, which the later ones build on.
+pub(super) const FIRST: u64 = 256 << 10;
+/// The longest processor time without one, whatever it costs.
+const LONGEST: Duration = Duration::from_secs(8);
+
+/// May a keyframe of this cost be kept after so long without one?
+pub(super) fn is_worth(cost: u64, waited: Duration) -> bool {
+    waited >= LONGEST || cost <= AT_ONCE + (waited.as_millis() as u64).saturating_mul(PER_SECOND) / 1000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_bounded_by_the_time_that_passed() {
+        let after = Duration::from_millis;
+        assert!(is_worth(80 << 10, SPACING) && !is_worth(81 << 10, SPACING));
+        assert!(!is_worth(330 << 10, after(4000)) && is_worth(330 << 10, after(4200)));
+        assert!(!is_worth(1 << 40, LONGEST - after(1)) && is_worth(1 << 40, LONGEST));
+        assert!(is_worth(u64::MAX, Duration::MAX));
+    }
+}
