@@ -32,7 +32,7 @@ bench-engine: setup
 
 ## test-faults: the command killed, and its disk full, at every call that changes files; 200 seeks; more hostile files
 test-faults: setup build
-	REWIND_FAULTS=all REWIND_SEEKS=34 cargo test --profile checked -q --workspace --test faults --test travel -- --nocapture
+	REWIND_FAULTS=all REWIND_SEEKS=34 cargo test --profile checked -q --workspace --test faults --test travel -- --nocapture --test-threads=1
 	REWIND_FUZZ=20000 cargo test --profile checked -q --workspace mutated -- --nocapture
 
 ## test-gdb: the debugger's 33 scripts under the installed gdb, alone (make test runs them too)
