@@ -46,7 +46,8 @@ sys.exit(told(soft) != told(kvm) or soft["value"] != kvm["value"])' "$work/soft.
             -x "tests/gdb/$1.gdb" >"$work/$1.said" 2>&1 </dev/null || true
         python3 tests/gdb/expect.py "tests/gdb/$1.gdb" "$work/$1.said" || { tail -n 30 "$work/$1.said"; return 1; }
     }
-    [ "${3-}" = gdb ] || for pair in bank:last:balance heap:@crash:'stale[3]' input:@crash:buffer kinds:@crash:flags.sign \
+    [ "${3-}" = gdb ] || for pair in bank:last:balance pool:last:total \
+        philosophers:last:'forks[1].__data.__owner' condvar:last:message two-stores:last:result heap:@crash:'stale[3]' input:@crash:buffer kinds:@crash:flags.sign \
         kinds:@crash:'grown[2]' kinds:@crash:in_main pipe:@crash:copy \
         shared:@crash:'*shared'; do
         IFS=: read -r program at what <<<"$pair"
@@ -71,6 +72,6 @@ for program in tests/gdb/{crash,deadlock,signal,threads,tls} tests/blame/{input,
 done
 g++ -g -O0 -o "$root/bin/cpp" tests/gdb/cpp.cc
 make -s -C examples B="$work/examples"
-cp "$work/examples/bank" "$root/bin/"
+cp "$work"/examples/{bank,pool,philosophers,condvar,two-stores} "$root/bin/"
 scripts/libraries.sh "$root" "$root"/bin/*
 BENCH_TIMEOUT=${BENCH_TIMEOUT:-3600} BENCH_RESULTS=$work tests/bench/run.sh tests/bench/debugger.sh inside "$work" "${1-}"
