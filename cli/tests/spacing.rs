@@ -7,10 +7,12 @@ use support::{Job, Sandbox, errors};
 
 /// Computes, and touches next to nothing.
 const CHEAP: &str = "i=0; while [ $i -lt 60000 ]; do i=$((i + 1)); done; echo $i";
-/// Goes through memory, other content each time.
-const DEAR: &str = "for n in 1 2 3; do
-    awk -v n=$n 'BEGIN { for (i = 0; i < 40000; i++) a[i] = i * 7919 * n % 1000003; print length(a) }'
+/// Programs that come and go and go through memory, other content each time.
+const DEAR: &str = "for n in 1 2 3 4 5 6 7 8 9; do
+    awk -v n=$n 'BEGIN { for (i = 0; i < 13000; i++) a[i] = i * 7919 * n % 1000003; print length(a) }'
 done";
+/// The same in one that works on.
+const LONG: &str = "awk 'BEGIN { for (n = 1; n < 20; n++) { for (i = 0; i < 13000; i++) a[i] = i * 7919 * n % 1000003; print length(a) } }'";
 
 /// The run's keyframes, and the bytes of its own that the home holds: its files, and the pages of its keyframes.
 fn kept(home: &Sandbox, id: &str) -> (usize, u64) {
@@ -37,6 +39,17 @@ fn keyframes_that_cost_little_stay_close() {
     assert!(close.0 >= 4, "{close:?}: too short to tell");
     // By processor time, so not to the last one.
     assert!(thrifty.0 * 10 >= close.0 * 7, "{thrifty:?} and {close:?}");
+}
+
+#[test]
+fn keyframes_of_a_program_that_works_on_for_long_stay_close() {
+    let home = Sandbox::new("spacing");
+    let close = home.job(&["--spacing", "250", "--seed", "1"], &["sh", "-c", LONG]);
+    let thrifty = home.job(&["--seed", "2"], &["sh", "-c", LONG]);
+    assert_eq!(close.out, thrifty.out);
+    let (close, thrifty) = (kept(&home, &close.id), kept(&home, &thrifty.id));
+    // But for its first second.
+    assert!(close.0 >= 9 && thrifty.0 + 5 >= close.0, "{thrifty:?} and {close:?}");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rewind_platform::record::RecordHeader;
+use rewind_platform::record::{REC_EXEC, RecordHeader};
 use vmm::{
     EngineKind, GuestFault, Interrupter, RecordSink, Stop, Until,
     address::{Instructions, Step},
@@ -231,6 +231,7 @@ impl Recorder<'_> {
             facts: start.facts.clone(),
             live: options.live,
             error: None,
+            execs: 0,
             stop: stage.machine().interrupter(),
             called: self.called,
             first_event: None,
@@ -384,6 +385,7 @@ impl Recorder<'_> {
         let mut last = Worked::now();
         let mut wait = limits.first;
         let mut grant = limits.grant;
+        let (mut execs, mut settling) = (0, Worked::now());
         let end = loop {
             let stop = stage.run(&Until::END, sink)?;
             if let Some(error) = sink.error.take() {
@@ -399,6 +401,9 @@ impl Recorder<'_> {
                 return Err(StageError::NoStep { step: stage.machine().step().0 });
             }
             ticker.beat();
+            if execs != sink.execs {
+                (execs, settling) = (sink.execs, Worked::now());
+            }
             if ticker.timed_out() {
                 break End::TimedOut;
             }
@@ -414,7 +419,7 @@ impl Recorder<'_> {
                 let waited = last.elapsed();
                 if limits.thrifty
                     && let cost = stage.snapshot_cost(&lock(&self.reads).contents)?
-                    && !thrift::is_worth(cost.saturating_sub(grant), waited)
+                    && !thrift::is_worth(cost.saturating_sub(grant), waited, settling.elapsed())
                 {
                     // Looking takes time too.
                     wait = waited + spacing.max(began.elapsed() * 20);
@@ -453,6 +458,8 @@ struct Sink<'s, 'l> {
     facts: Facts,
     live: &'s mut (dyn FnMut(&RecordHeader, &[u8]) + 'l),
     error: Option<WriteError>,
+    /// Programs started.
+    execs: u64,
     stop: Interrupter,
     called: Wall,
     first_event: Option<Duration>,
@@ -461,6 +468,7 @@ struct Sink<'s, 'l> {
 impl RecordSink for Sink<'_, '_> {
     fn record(&mut self, header: &RecordHeader, payload: &[u8]) {
         self.facts.add(header, payload);
+        self.execs += u64::from(header.kind == REC_EXEC);
         if self.first_event.is_none() && header.thread != 0 {
             self.first_event = Some(self.called.elapsed());
         }

@@ -1,5 +1,6 @@
-//! When a keyframe is worth its bytes. What it costs is what the home grows by: a program that touches little keeps the
-//! closest spacing, one that goes through much memory gets a keyframe the later the more it would cost.
+//! When a keyframe is worth its bytes. What it costs is what the home grows by: where little is touched the spacing is the
+//! closest; programs that come and go and leave much memory behind get a keyframe the later the more it would cost; one
+//! that works on for long, which is where somebody will look for a write far back, may cost more.
 
 use std::time::Duration;
 
@@ -26,10 +27,16 @@ const PER_SECOND: u64 = 64 << 10;
 pub(super) const FIRST: u64 = 256 << 10;
 /// The longest processor time without one, whatever it costs.
 const LONGEST: Duration = Duration::from_secs(8);
+/// Processor time since a program was last started after which those that run are at work for long,
+const SETTLED: Duration = Duration::from_secs(1);
+/// and what a keyframe may cost then in any case.
+const AT_WORK: u64 = 2 << 20;
 
-/// May a keyframe of this cost be kept after so long without one?
-pub(super) fn is_worth(cost: u64, waited: Duration) -> bool {
-    waited >= LONGEST || cost <= AT_ONCE + (waited.as_millis() as u64).saturating_mul(PER_SECOND) / 1000
+/// May a keyframe of this cost be kept after so long without one, so long after a program was started?
+pub(super) fn is_worth(cost: u64, waited: Duration, settled: Duration) -> bool {
+    waited >= LONGEST
+        || cost <= AT_ONCE + (waited.as_millis() as u64).saturating_mul(PER_SECOND) / 1000
+        || settled >= SETTLED && cost <= AT_WORK
 }
 
 #[cfg(test)]
@@ -39,9 +46,11 @@ mod tests {
     #[test]
     fn what_is_kept_is_bounded_by_the_time_that_passed() {
         let after = Duration::from_millis;
-        assert!(is_worth(80 << 10, SPACING) && !is_worth(81 << 10, SPACING));
-        assert!(!is_worth(330 << 10, after(4000)) && is_worth(330 << 10, after(4200)));
-        assert!(!is_worth(1 << 40, LONGEST - after(1)) && is_worth(1 << 40, LONGEST));
-        assert!(is_worth(u64::MAX, Duration::MAX));
+        let new = Duration::ZERO;
+        assert!(is_worth(80 << 10, SPACING, new) && !is_worth(81 << 10, SPACING, new));
+        assert!(!is_worth(330 << 10, after(4000), new) && is_worth(330 << 10, after(4200), new));
+        assert!(!is_worth(1 << 40, LONGEST - after(1), SETTLED) && is_worth(1 << 40, LONGEST, new));
+        assert!(!is_worth(1 << 20, SPACING, after(999)) && is_worth(1 << 20, SPACING, SETTLED));
+        assert!(!is_worth(3 << 20, SPACING, SETTLED) && is_worth(u64::MAX, Duration::MAX, Duration::MAX));
     }
 }
