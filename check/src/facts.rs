@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::decision::{Decision, Place};
+use crate::{
+    decision::{Decision, Place},
+    stops::Stops,
+};
 
 /// A thread of the job, as the learning runs saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,6 +88,8 @@ pub struct Facts {
     pub learned: Vec<Vec<Decision>>,
     /// [`Facts::accesses`] of each learning run by code.
     pub by_code: Vec<ByCode>,
+    /// Single stops, the likeliest first; only on an engine that stops between instructions and sees accesses.
+    pub stops: Stops,
 }
 
 /// Places named beyond the last known one of each thread.

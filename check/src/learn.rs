@@ -20,6 +20,7 @@ use crate::{
     facts::{Facts, Nearness, Point, SharedAccess, ThreadFacts},
     observe::Fork,
     rng::Rng,
+    stops::Stops,
     strategy::StrategyName,
 };
 
@@ -232,6 +233,9 @@ pub fn learn(worker: &mut Worker, files: &mut Files) -> Result<Facts, BaseError>
             let (more, _) = worker.learn(&decisions, stream, &mut own)?;
             facts.merge(more, decisions);
         }
+    }
+    if stream {
+        facts.stops = Stops::new(&facts.accesses, &facts.points);
     }
     Ok(facts)
 }

@@ -17,6 +17,7 @@ pub mod report;
 mod rng;
 pub mod schedule_file;
 pub mod search;
+pub mod stops;
 pub mod strategy;
 pub mod stuck;
 pub mod trial;

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The parts of tests/show/check.sh: check.py ROOT [--long] [--seeds N] [--only EXAMPLE] [PART...]"""
+"""The parts of tests/show/check.sh: check.py ROOT [--long] [--seeds N] [--only EXAMPLE] [--jobs N] [PART...]"""
 
 import argparse
 import json
@@ -11,6 +11,8 @@ import time
 
 PARTS = ["table", "replay", "fixed", "accesses", "jobs", "many"]
 REWIND = os.environ.get("REWIND", "target/release/rewind")
+# Options for the count of jobs, from --jobs; without it, as many as rewind takes by itself.
+JOBS = []
 
 
 def command(example, fixed=False):
@@ -21,7 +23,7 @@ def command(example, fixed=False):
 def check(root, cmd, *options):
     """Runs check with --json: (exit status, its objects, seconds)."""
     began = time.monotonic()
-    words = [REWIND, "check", "--engine", "soft", "--root", root, "--json", *options, "--", *cmd]
+    words = [REWIND, "check", "--engine", "soft", "--root", root, "--json", *JOBS, *options, "--", *cmd]
     done = subprocess.run(words, capture_output=True, text=True)
     seconds = time.monotonic() - began
     objects = [json.loads(line) for line in done.stdout.splitlines()]
@@ -124,7 +126,7 @@ def many(root, args):
     home = os.environ["REWIND_HOME"]
     for count in (200, args.many):
         began = time.monotonic()
-        words = [REWIND, "check", "--engine", "soft", "--root", root, "--all", "--schedules", str(count), "--json"]
+        words = [REWIND, "check", "--engine", "soft", "--root", root, *JOBS, "--all", "--schedules", str(count), "--json"]
         child = subprocess.Popen([*words, "--", *command("bank")], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         tried = sum(b'"schedule"' in line for line in child.stdout)
         _, _, usage = os.wait4(child.pid, 0)
@@ -147,7 +149,10 @@ def main():
     parser.add_argument("--long", action="store_true")
     parser.add_argument("--seeds", type=int)
     parser.add_argument("--only", metavar="EXAMPLE")
+    parser.add_argument("--jobs", metavar="N")
     args = parser.parse_intermixed_args()
+    if args.jobs:
+        JOBS.extend(["--jobs", args.jobs])
     if set(args.parts) - set(PARTS):
         parser.error(f"parts are {', '.join(PARTS)}")
     parts = args.parts or PARTS
