@@ -102,7 +102,17 @@ impl Base {
         let mut machine = make()?;
         machine.set_no_progress_limit(Some(NO_PROGRESS));
         let mut observer = Observer::new(false, options.any_order);
-        let stop = machine.run(&Until::END, &mut observer)?;
+        let stop = loop {
+            let until = match options.timeout {
+                Some(_) => Until::step(Step(machine.step().0 + TIME_CHECK)),
+                None => Until::END,
+            };
+            let stop = machine.run(&until, &mut observer)?;
+            let past = |ns| observer.started.is_some() && machine.now().0 - observer.started_at > ns;
+            if stop != Stop::Step || options.timeout.is_some_and(past) {
+                break stop;
+            }
+        };
         if let Some(why) = observer.not_started.take() {
             return Err(BaseError::NotStarted(why));
         }

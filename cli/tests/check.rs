@@ -193,6 +193,31 @@ fn a_race_of_goroutines_is_found() {
     assert!(report.contains("race) is "), "{report}");
 }
 
+/// A thread that spins through the kernel for ever: the schedule's run is kept up to where it was cut off.
+#[test]
+fn a_spin_for_ever_is_a_hang_whose_run_is_kept() {
+    let fixture = fixture("spin", &[]);
+    let mut cc = Command::new("cc");
+    cc.args(["-static", "-g", "-O1", "-pthread", "-o", "root/bin/spin"])
+        .arg(top().join("tests/check/spin.c"));
+    built(&fixture, &mut cc);
+    let report = found(&fixture, "spin");
+    assert!(report.contains("violates same-outcome, no-hang"), "{report}");
+    let failing = report.lines().find_map(|line| line.strip_prefix("failing: run ")).expect("a kept run");
+    let rewind = env!("CARGO_BIN_EXE_rewind");
+    let replay = Command::new(rewind)
+        .args(["replay", failing])
+        .env("REWIND_HOME", fixture.path("home"))
+        .output()
+        .unwrap();
+    assert!(text(&replay).contains("identical"), "{}", text(&replay));
+    // The undisturbed job never ends either: the time is up.
+    let output = fixture.over_root("home", &["--timeout", "20ms", "--", "/bin/spin", "once-more"]);
+    assert_eq!(status(&output), 1, "{}", text(&output));
+    assert!(text(&output).contains("schedule   0: timed-out"), "{}", text(&output));
+    assert!(text(&output).contains("violates no-hang"), "{}", text(&output));
+}
+
 /// A saved schedule goes with its calls: more of them before it, or lines above it, do not matter.
 #[test]
 fn a_saved_schedule_survives_a_changed_program() {

@@ -30,14 +30,26 @@ fn choose<'a>(facts: &'a Facts, by_code: &ByCode, rng: &mut Rng) -> Option<&'a S
 }
 
 /// One thread held up at one place, long enough for the others to get as far as they can without it; every place once.
+/// Every other time another stop or two, which seldom keep the others from that.
 fn single(facts: &Facts, seed: u64, n: u64) -> Option<Vec<Decision>> {
     /// Also past what others may sleep for.
     const STALLS: [u64; 4] = [30_000_000, 30_000_000, 30_000_000, 1_000_000_000];
     let stop = facts.stops.get(seed, n)?;
     let mut decisions = facts.learned.get(stop.run as usize)?.clone();
-    let stall = STALLS[Rng::new(seed, n).below(4) as usize];
-    decisions.push(Decision { place: stop.place, action: Action::Stall(stall) });
+    let mut rng = Rng::new(seed, n);
+    decisions.push(Decision { place: stop.place, action: Action::Stall(STALLS[rng.below(4) as usize]) });
+    for _ in 0..[0, 0, 1, 2][rng.below(4) as usize] {
+        decisions.extend(at_random(facts, &facts.by_code[stop.run as usize], &mut rng));
+    }
     Some(canonical(decisions))
+}
+
+/// A stop right before or right after an access.
+fn at_random(facts: &Facts, by_code: &ByCode, rng: &mut Rng) -> Option<Decision> {
+    let mut place = choose(facts, by_code, rng)?.place;
+    place.offset += rng.below(2);
+    let action = if rng.one_in(2) { stall(rng) } else { Action::Preempt };
+    Some(Decision { place, action })
 }
 
 impl Strategy for Accesses {
@@ -66,11 +78,7 @@ impl Strategy for Accesses {
         let base = decisions.len();
         // One stop finds most; several bring three threads into a knot.
         for _ in 0..=[0, 0, 1, 1, 2, 3, 5, 9][rng.below(8) as usize] {
-            let Some(access) = choose(facts, by_code, &mut rng) else { break };
-            let mut place = access.place;
-            place.offset += rng.below(2);
-            let action = if rng.one_in(2) { stall(&mut rng) } else { Action::Preempt };
-            decisions.push(Decision { place, action });
+            decisions.extend(at_random(facts, by_code, &mut rng));
         }
         // Sometimes with a preemption at a commit, so that the threads get near each other at all.
         let points = facts.choices().collect::<Vec<_>>();

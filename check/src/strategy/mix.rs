@@ -19,6 +19,8 @@ impl Mix {
         match at {
             0 => (Box::new(Random), 3 * round),
             1 if shared => (Box::new(Accesses), 3 * round),
+            // At least the places before calls, for signals.
+            1 if !facts.stops.is_empty() && round % 2 == 1 => (Box::new(Accesses), round),
             1 => (Box::new(Pct { depth: 1 }), round),
             2 => (Box::new(Pct { depth: 2 }), 2 * round),
             3 => (Box::new(Random), 3 * round + 1),

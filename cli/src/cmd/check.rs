@@ -19,6 +19,7 @@ use check::{
     schedule_file::ScheduleFile,
     search::{Explained, Judged, Search, explain},
     strategy::StrategyName,
+    trial::Trial,
     verdict::{ALL, Property, violated},
 };
 use debug::look::Files;
@@ -27,7 +28,8 @@ use run::{
     boot::{self, Boot, Kernel},
     clock::Wall,
     home::Home,
-    record::{Inputs, Keyframes, Options},
+    outcome::End,
+    record::{Cut, Inputs, Keyframes, Options},
     root::Root,
     spec::{Schedule, Spec},
     stage::Stage,
@@ -126,7 +128,8 @@ impl Setting {
     }
 
     /// Records the run of these decisions, so that it can be replayed, asked and gone back in.
-    fn keep(&self, decisions: &[Decision]) -> Result<String> {
+    /// `trial` is what came of them: a run that never ends is cut off where the trial was.
+    fn keep(&self, decisions: &[Decision], trial: &Trial) -> Result<String> {
         let mut spec = self.spec.clone();
         spec.schedule = Schedule::new(0, decisions.to_vec());
         let make = || Ok(self.kernel.clone());
@@ -139,6 +142,8 @@ impl Setting {
             again: false,
             spin_limit: None,
             called: Wall::now(),
+            cut: Cut { step: (trial.ending == End::TimedOut).then_some(trial.steps), virtual_ns: None },
+            reminder: None,
             live: &mut |_, _| {},
             notice: &context::notice,
         };
@@ -153,12 +158,12 @@ impl Setting {
     }
 
     /// Of the command line.
-    fn of_command(home: Home, job: &super::run::JobArgs) -> Result<Setting> {
+    fn of_command(home: Home, job: &super::run::JobArgs, timeout: Option<u64>) -> Result<Setting> {
         let kernel = guest::kernel(&home)?;
         let roots = job.roots(&home)?;
         let mut spec = job.spec(&kernel, &roots)?;
         let mut engine = job.engine(&home)?;
-        job.settle(&home, &kernel, &roots, &mut spec, &mut engine)?;
+        job.settle(&home, &kernel, &roots, &mut spec, &mut engine, timeout)?;
         Setting::new(home, kernel, roots, spec, engine)
     }
 
@@ -198,7 +203,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     let home = context::home()?;
     let setting = match &args.run {
         Some(prefix) => Setting::of_run(home, prefix, &args.job)?,
-        None => Setting::of_command(home, &args.job)?,
+        None => Setting::of_command(home, &args.job, args.timeout)?,
     };
     let options = BaseOptions { timeout: args.timeout, any_order: args.any_order, from: args.from.map(Step) };
     let base = Arc::new(Base::new(&mut || setting.machine(), &options)?);
@@ -214,7 +219,7 @@ fn worker(setting: &Setting, base: &Arc<Base>) -> Result<Worker> {
 }
 
 fn search(setting: &Setting, base: Arc<Base>, properties: &[Property], args: &Args) -> Result<ExitCode> {
-    let base_run = setting.keep(&[])?;
+    let base_run = setting.keep(&[], &base.reference)?;
     let facts = learn(&mut worker(setting, &base)?, &mut setting.files())?;
     if !base.forks {
         context::notice("the job is one thread from start to end: schedules only move its timers");
@@ -319,7 +324,7 @@ fn tell(
     if let Some(crash) = explained.failing.crashes.first() {
         end.crash = worker.crash_line(&explained.decisions, crash, files)?;
     }
-    let failing = setting.keep(&explained.decisions)?;
+    let failing = setting.keep(&explained.decisions, &explained.failing)?;
     let mut order: Vec<usize> = (0..explained.decisions.len()).collect();
     order.sort_by_key(|&i| explained.failing.applied.get(i).copied().flatten());
     let mut left_out = None;
@@ -328,7 +333,7 @@ fn tell(
     if let Some((decision, trial)) = &explained.partner {
         left_out = order.iter().position(|&i| explained.decisions[i] == *decision).map(|at| at + 1);
         let less: Vec<_> = explained.decisions.iter().copied().filter(|own| own != decision).collect();
-        passing = Some(setting.keep(&less)?);
+        passing = Some(setting.keep(&less, trial)?);
         difference = first_difference(&explained.failing, trial);
     }
     let story = report::Story {
@@ -422,7 +427,7 @@ fn replay(
         trial.applied.iter().filter_map(|at| kept.next().filter(|_| at.is_none())).collect();
     gone.extend(missed);
     gone.sort_unstable();
-    let run = setting.keep(&decisions)?;
+    let run = setting.keep(&decisions, &trial)?;
     let nothing_left = !saved.is_empty() && gone.len() == saved.len();
     if as_json {
         let names: Vec<_> = violates.iter().map(|property| property.name()).collect();

@@ -8,7 +8,7 @@ use run::{
     boot::Kernel,
     clock::Wall,
     decision::Decision,
-    record::{Inputs, Options},
+    record::{Cut, Inputs, Options},
 };
 use vmm::EngineKind;
 
@@ -86,6 +86,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         again: args.again,
         spin_limit: None,
         called,
+        cut: Cut::default(),
+        reminder: None,
         live: &mut show,
         notice: &context::notice,
     };

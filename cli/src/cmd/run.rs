@@ -8,7 +8,8 @@ use run::{
     boot::Kernel,
     clock::Wall,
     home::Home,
-    record::{Inputs, Keyframes, Options, Recorded, SLICE, record, record_auto},
+    outcome::End,
+    record::{Cut, Inputs, Keyframes, Options, Recorded, SLICE, record, record_auto},
     root::Root,
     spec::{Schedule, Spec},
 };
@@ -126,8 +127,8 @@ impl JobArgs {
         context::choose(home, self.engine)
     }
 
-    /// The clock `--clock auto` comes to, found by recording the run nobody disturbs (or finding it), and the engine
-    /// that has it; for whoever runs the job in machines of their own.
+    /// Records the run nobody disturbs (or finds it), for whoever runs the job in machines of their own: the clock that
+    /// `--clock auto` comes to, and the engine that has it. It is cut off after `timeout` virtual nanoseconds.
     pub(crate) fn settle(
         &self,
         home: &Home,
@@ -135,10 +136,8 @@ impl JobArgs {
         roots: &[Root],
         spec: &mut Spec,
         engine: &mut EngineKind,
+        timeout: Option<u64>,
     ) -> Result<()> {
-        if !matches!(self.clock, ClockArg::Auto) {
-            return Ok(());
-        }
         let make = || Ok(kernel.clone());
         let inputs = Inputs { spec: spec.clone(), kernel: &make, roots, parent: None };
         let mut options = Options {
@@ -149,10 +148,20 @@ impl JobArgs {
             again: false,
             spin_limit: None,
             called: Wall::now(),
+            cut: Cut { virtual_ns: timeout, step: None },
+            reminder: Some(
+                "the job, undisturbed, still runs; if it never ends by itself, --timeout cuts it off (virtual time)",
+            ),
             live: &mut |_, _| {},
             notice: &context::notice,
         };
-        let recorded = record_auto(home, &inputs, &mut options, &context::notice)?;
+        let recorded = match self.clock {
+            ClockArg::Auto => record_auto(home, &inputs, &mut options, &context::notice)?,
+            ClockArg::Steps | ClockArg::Work => record(home, &inputs, &mut options)?,
+        };
+        if recorded.outcome.end == End::Interrupted {
+            bail!("stopped by Ctrl-C before the undisturbed run had ended");
+        }
         spec.clock = recorded.run.spec()?.clock;
         if spec.clock != Clock::Steps {
             *engine = EngineKind::Soft;
@@ -253,6 +262,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         again: args.again,
         spin_limit: None,
         called,
+        cut: Cut::default(),
+        reminder: None,
         live: &mut show,
         notice: &context::notice,
     };

@@ -59,11 +59,42 @@ pub struct Options<'a> {
     pub spin_limit: Option<Instructions>,
     /// When the user asked: times of the recording count from here.
     pub called: Wall,
+    /// Where to stop at the latest.
+    pub cut: Cut,
+    /// Told to the user if the recording takes more than ten seconds.
+    pub reminder: Option<&'a str>,
     /// Told every record as it is drained.
     pub live: &'a mut dyn FnMut(&RecordHeader, &[u8]),
     /// Told what takes time.
     pub notice: &'a dyn Fn(&str),
 }
+
+/// Where a recording stops, as [`End::TimedOut`], though its job has not ended: places in the run, not in wall time.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cut {
+    /// At this step.
+    pub step: Option<u64>,
+    /// At the first look, every 4096 steps, at which so many virtual nanoseconds have passed since the job began.
+    pub virtual_ns: Option<u64>,
+}
+
+impl Cut {
+    /// Steps between two looks at the virtual clock.
+    const LOOK: u64 = 4096;
+
+    fn until(&self, step: u64) -> Until {
+        let look = self.virtual_ns.map(|_| step.saturating_add(Cut::LOOK));
+        let first = self.step.into_iter().chain(look).min();
+        first.map_or(Until::END, |first| Until::step(Step(first)))
+    }
+
+    fn reached(&self, step: u64, since_start: u64) -> bool {
+        self.step.is_some_and(|last| step >= last) || self.virtual_ns.is_some_and(|last| since_start > last)
+    }
+}
+
+/// When [`Options::reminder`] is due.
+const SLOW: Duration = Duration::from_secs(10);
 
 /// What came of [`record`].
 #[derive(Debug)]
@@ -199,7 +230,9 @@ struct Start {
 }
 
 /// What [`Recorder::drive`] needs of [`Options`].
-struct Limits {
+struct Limits<'a> {
+    cut: Cut,
+    reminder: Option<(&'a str, &'a dyn Fn(&str))>,
     timeout: Option<Duration>,
     interrupted: Arc<AtomicBool>,
     /// The engine does not count instructions: a guest without steps is noticed by wall time.
@@ -245,6 +278,8 @@ impl Recorder<'_> {
         let limits = Limits {
             // A fork begins with its parent's keyframes: a short one needs none of its own.
             first: if matches!(start.base, Base::Step(_)) { spacing * 4 } else { spacing },
+            cut: options.cut,
+            reminder: options.reminder.map(|text| (text, options.notice)),
             timeout: options.timeout,
             interrupted: options.interrupted.clone(),
             by_wall: options.spin_limit.is_some() && options.engine != EngineKind::Soft,
@@ -378,7 +413,7 @@ impl Recorder<'_> {
         stage: &mut Stage,
         sink: &mut Sink<'_, '_>,
         mut keeper: Option<Keeper>,
-        limits: &Limits,
+        limits: &Limits<'_>,
     ) -> Result<End, StageError> {
         let ticker = Ticker::start(stage.machine().interrupter(), limits);
         let spacing = limits.spacing;
@@ -386,8 +421,10 @@ impl Recorder<'_> {
         let mut wait = limits.first;
         let mut grant = limits.grant;
         let (mut execs, mut settling) = (0, Worked::now());
+        let mut reminder = limits.reminder;
         let end = loop {
-            let stop = stage.run(&Until::END, sink)?;
+            let until = limits.cut.until(stage.machine().step().0);
+            let stop = stage.run(&until, sink)?;
             if let Some(error) = sink.error.take() {
                 return Err(error.into());
             }
@@ -403,6 +440,14 @@ impl Recorder<'_> {
             ticker.beat();
             if execs != sink.execs {
                 (execs, settling) = (sink.execs, Worked::now());
+            }
+            let since_start =
+                sink.facts.started.map_or(0, |(_, began)| stage.machine().now().0.saturating_sub(began));
+            if stop == Stop::Step && limits.cut.reached(stage.machine().step().0, since_start) {
+                break End::TimedOut;
+            }
+            if let Some((text, notice)) = reminder.take_if(|_| self.called.elapsed() >= SLOW) {
+                notice(text);
             }
             if ticker.timed_out() {
                 break End::TimedOut;

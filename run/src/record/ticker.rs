@@ -42,7 +42,7 @@ struct Told {
 }
 
 impl Ticker {
-    pub(super) fn start(stop: Interrupter, limits: &Limits) -> Ticker {
+    pub(super) fn start(stop: Interrupter, limits: &Limits<'_>) -> Ticker {
         let done = Arc::new((Mutex::new(false), Condvar::new()));
         let told = Arc::new(Told::default());
         let (done2, told2) = (done.clone(), told.clone());
