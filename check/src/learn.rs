@@ -310,7 +310,7 @@ impl Worker {
         mut stream: bool,
         own: &mut OwnCode<'_>,
     ) -> Result<(Facts, u64), BaseError> {
-        let limit = self.base().limit;
+        let (limit, deadline) = (self.base().limit, self.base().deadline);
         let mut observer = self.base().observer(false);
         let known = observer.forks.clone();
         let root = thread_facts(rewind_platform::control::THREAD_ROOT, 0, None);
@@ -362,7 +362,10 @@ impl Worker {
                 stream = false;
                 machine.engine().set_user_stream(false).map_err(vmm::MachineError::from)?;
             }
-            if facts.points.len() >= MOST_POINTS || machine.step() >= limit {
+            if facts.points.len() >= MOST_POINTS
+                || machine.step() >= limit
+                || deadline.is_some_and(|at| machine.now() > at)
+            {
                 break;
             }
             let name = machine.thread();

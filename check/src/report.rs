@@ -47,6 +47,8 @@ pub struct EndFacts {
     pub stuck: Vec<Stuck>,
     /// Line and function of the first crash.
     pub crash: (String, String),
+    /// It was cut off by `--timeout`.
+    pub out_of_time: bool,
 }
 
 /// What the failing run did, one line per violated property.
@@ -83,7 +85,7 @@ fn violation(property: Property, trial: &Trial, reference: &Trial, end: &EndFact
             None => format!("violates no-crash: {}", detail(&trial.ending)),
         },
         Property::NoHang => {
-            let mut text = format!("violates no-hang: {}", hang(trial));
+            let mut text = format!("violates no-hang: {}", hang(trial, end));
             for one in &end.stuck {
                 let _ = write!(text, "\n  {}", one.text());
             }
@@ -112,7 +114,7 @@ fn detail(end: &End) -> String {
     }
 }
 
-fn hang(trial: &Trial) -> String {
+fn hang(trial: &Trial, end: &EndFacts) -> String {
     match trial.ending {
         End::Stalled => {
             format!("step {}: every thread waits and nothing will wake one (deadlock)", trial.steps)
@@ -123,6 +125,9 @@ fn hang(trial: &Trial) -> String {
             trial.steps
         ),
         End::Idling => format!("step {}: for an hour of virtual time only timers fired", trial.steps),
+        _ if end.out_of_time => {
+            format!("still running at step {}, when the time of --timeout was up", trial.steps)
+        }
         _ => format!("still running at step {}, many times as long as schedule 0", trial.steps),
     }
 }

@@ -215,7 +215,7 @@ fn a_spin_for_ever_is_a_hang_whose_run_is_kept() {
     let output = fixture.over_root("home", &["--timeout", "20ms", "--", "/bin/spin", "once-more"]);
     assert_eq!(status(&output), 1, "{}", text(&output));
     assert!(text(&output).contains("schedule   0: timed-out"), "{}", text(&output));
-    assert!(text(&output).contains("violates no-hang"), "{}", text(&output));
+    assert!(text(&output).contains("when the time of --timeout was up"), "{}", text(&output));
 }
 
 /// A saved schedule goes with its calls: more of them before it, or lines above it, do not matter.

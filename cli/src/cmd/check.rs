@@ -317,7 +317,9 @@ fn tell(
     (worker, files): (&mut Worker, &mut Files),
     args: &Args,
 ) -> Result<()> {
-    let mut end = report::EndFacts::default();
+    let steps = explained.failing.steps;
+    let out_of_time = base.deadline.is_some() && Step(steps) < base.limit;
+    let mut end = report::EndFacts { out_of_time, ..report::EndFacts::default() };
     if explained.violates.contains(&Property::NoHang) {
         end.stuck = worker.stuck(&explained.decisions, files)?;
     }

@@ -232,7 +232,8 @@ struct Start {
 /// What [`Recorder::drive`] needs of [`Options`].
 struct Limits<'a> {
     cut: Cut,
-    reminder: Option<(&'a str, &'a dyn Fn(&str))>,
+    reminder: Option<&'a str>,
+    notice: &'a dyn Fn(&str),
     timeout: Option<Duration>,
     interrupted: Arc<AtomicBool>,
     /// The engine does not count instructions: a guest without steps is noticed by wall time.
@@ -279,7 +280,8 @@ impl Recorder<'_> {
             // A fork begins with its parent's keyframes: a short one needs none of its own.
             first: if matches!(start.base, Base::Step(_)) { spacing * 4 } else { spacing },
             cut: options.cut,
-            reminder: options.reminder.map(|text| (text, options.notice)),
+            reminder: options.reminder,
+            notice: options.notice,
             timeout: options.timeout,
             interrupted: options.interrupted.clone(),
             by_wall: options.spin_limit.is_some() && options.engine != EngineKind::Soft,
@@ -446,8 +448,8 @@ impl Recorder<'_> {
             if stop == Stop::Step && limits.cut.reached(stage.machine().step().0, since_start) {
                 break End::TimedOut;
             }
-            if let Some((text, notice)) = reminder.take_if(|_| self.called.elapsed() >= SLOW) {
-                notice(text);
+            if let Some(text) = reminder.take_if(|_| self.called.elapsed() >= SLOW) {
+                (limits.notice)(text);
             }
             if ticker.timed_out() {
                 break End::TimedOut;
