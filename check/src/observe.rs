@@ -51,6 +51,14 @@ pub(crate) struct Applied {
     pub(crate) kind: u16,
 }
 
+/// A line that its thread has not ended yet.
+#[derive(Clone, Debug, Default)]
+struct OpenLine {
+    whole: blake3::Hasher,
+    /// Hashes of its pieces added up: threads may write one line together, and share its pieces out as they come.
+    pieces: u128,
+}
+
 /// Gathers what a [`crate::trial::Trial`] needs while records come in.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Observer {
@@ -61,7 +69,7 @@ pub(crate) struct Observer {
     /// Only if lines may come in any order: their hashes added up, and lines not ended yet by thread.
     any_order: bool,
     lines: [u128; 2],
-    open_lines: BTreeMap<(u64, usize), blake3::Hasher>,
+    open_lines: BTreeMap<(u64, usize), OpenLine>,
     /// Virtual time at which the last stall so far is over.
     pub(crate) held_until: u64,
     pub(crate) output_text: Vec<u8>,
@@ -188,9 +196,7 @@ impl Observer {
         }
         let mut lines = self.lines;
         for ((_, fd), open) in &self.open_lines {
-            if open.count() > 0 {
-                lines[*fd] = lines[*fd].wrapping_add(sum(open));
-            }
+            lines[*fd] = lines[*fd].wrapping_add(open.pieces);
         }
         lines.map(|sum| blake3::hash(&sum.to_le_bytes()).into())
     }
@@ -201,10 +207,11 @@ impl Observer {
                 return;
             }
             let open = self.open_lines.entry((thread, fd)).or_default();
-            open.update(piece);
+            open.whole.update(piece);
+            open.pieces = open.pieces.wrapping_add(sum(blake3::Hasher::new().update(piece)));
             if piece.ends_with(b"\n") {
-                self.lines[fd] = self.lines[fd].wrapping_add(sum(open));
-                open.reset();
+                self.lines[fd] = self.lines[fd].wrapping_add(sum(&open.whole));
+                *open = OpenLine::default();
             }
         }
     }
@@ -284,5 +291,46 @@ impl Observer {
         let tail = parts.next().unwrap_or_default();
         let futex = word(tail, 0).map(|at| (at, word(tail, 1).filter(|value| *value != u64::MAX)));
         self.waiters.push(Waiter { thread: header.thread, tid: header.tid, comm, syscall, channel, futex });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is compared after these writes to standard output: thread, text.
+    fn output(writes: &[(u64, &str)]) -> [[u8; 32]; 2] {
+        let mut observer = Observer::new(false, true);
+        for (thread, text) in writes {
+            let header = RecordHeader {
+                len: 0,
+                kind: record::REC_OUTPUT,
+                flags: 0,
+                step: 1,
+                now: 1,
+                thread: *thread,
+                tid: 1,
+                pid: 1,
+                payload_len: text.len() as u32,
+                aux: 1,
+            };
+            observer.record(&header, text.as_bytes());
+        }
+        observer.output()
+    }
+
+    #[test]
+    fn lines_in_any_order_are_each_threads_own() {
+        let lines = output(&[(1, "one\n"), (2, "two\nthree\n")]);
+        assert_eq!(lines, output(&[(2, "tw"), (1, "on"), (2, "o\n"), (2, "three\n"), (1, "e\n")]));
+        assert_ne!(lines, output(&[(1, "one\n"), (2, "two\n")]));
+        assert_ne!(lines, output(&[(1, "one\n"), (2, "two\nthreo\n")]));
+    }
+
+    #[test]
+    fn a_line_that_threads_write_together_may_be_shared_out_between_them() {
+        let dots = output(&[(1, "."), (2, "."), (2, "."), (3, "done\n")]);
+        assert_eq!(dots, output(&[(1, "."), (1, "."), (1, "."), (3, "done\n")]));
+        assert_ne!(dots, output(&[(1, "."), (1, "."), (3, "done\n")]));
     }
 }

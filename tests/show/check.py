@@ -77,6 +77,8 @@ def replay(found_runs, args):
         for _ in range(args.replays):
             done = subprocess.run([REWIND, "replay", run], capture_output=True, text=True)
             same += done.returncode == 0 and "identical" in done.stdout
+            if done.returncode not in (0, 1):
+                sys.exit(f"replay of {run} ended with {done.returncode}: {done.stderr}")
         print(f"{example:<14} run {run}: {same} of {args.replays} replays identical", flush=True)
         wrong += same != args.replays
     return wrong
