@@ -78,6 +78,8 @@ fn recovers(home: &Sandbox, what: &str) {
 
 fn begun(name: &str) -> (Sandbox, u64) {
     let home = Sandbox::new(name);
+    // The first run in a copied home makes the raw copy of the boot keyframe again: calls that the later ones do not make.
+    home.job(&[], &["true"]);
     let whole = traced(job(&home), &home.home(), None);
     assert_eq!((whole.status, &*whole.out), (Some(0), "40\ndone\n"), "{}", whole.errors);
     let listed = home.ok(&["ls", "--json", "--command", "seq 40"]);
@@ -94,7 +96,7 @@ fn begun(name: &str) -> (Sandbox, u64) {
 #[test]
 fn a_run_killed_at_any_write_loses_nothing() {
     let (home, calls) = begun("killed");
-    let mut tried = 0;
+    let (mut tried, mut killed) = (0, 0);
     for kind in [Fault::Kill, Fault::Torn] {
         for at in chosen(calls) {
             let died = traced(job(&home), &home.home(), Some((kind, at)));
@@ -102,9 +104,11 @@ fn a_run_killed_at_any_write_loses_nothing() {
             assert!(died.status.is_none() || died.calls < at, "{kind:?} at {at}: {died:?}");
             recovers(&home, &format!("{kind:?} at call {at}"));
             tried += 1;
+            killed += u64::from(died.status.is_none());
         }
     }
-    println!("killed at {tried} places of {calls} calls that change files; each time all was whole");
+    assert!(killed * 10 >= tried * 8, "of {tried} only {killed} were killed");
+    println!("killed at {killed} places of {calls} calls that change files; each time all was whole");
 }
 
 #[test]

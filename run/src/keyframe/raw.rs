@@ -15,6 +15,9 @@ use crate::{
     store::{PAGE_SIZE, PageStore},
 };
 
+/// Bytes written at once.
+const GATHER: usize = 1 << 20;
+
 /// Why a raw copy could not be made.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {what} {path}: {source}")]
@@ -65,12 +68,22 @@ pub fn raw_file(
 }
 
 fn fill(file: &File, whole: &Whole, run: &str, store: &PageStore, path: &Path) -> Result<(), KeyframeError> {
+    // Neighbours are written together.
+    let (mut first, mut gathered) = (0, Vec::with_capacity(GATHER));
     let written = whole.load(run, store, |page, content: &[u8; PAGE_SIZE]| {
         if crate::store::is_zero(content) {
             return Ok(()); // A hole.
         }
-        file.write_all_at(content, page * PAGE_SIZE as u64)
+        let at = page * PAGE_SIZE as u64;
+        if gathered.len() >= GATHER || at != first + gathered.len() as u64 {
+            file.write_all_at(&gathered, first)?;
+            gathered.clear();
+            first = at;
+        }
+        gathered.extend_from_slice(content);
+        Ok(())
     });
+    let written = written.and_then(|()| file.write_all_at(&gathered, first).map_err(LoadError::Put));
     written.map_err(|error| match error {
         LoadError::Keyframe(error) => error,
         LoadError::Put(source) => RawError { what: "write", path: path.to_owned(), source }.into(),
