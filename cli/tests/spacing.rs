@@ -8,10 +8,8 @@ use support::{Job, Sandbox, errors};
 /// Computes, and touches next to nothing.
 const CHEAP: &str = "i=0; while [ $i -lt 60000 ]; do i=$((i + 1)); done; echo $i";
 /// Programs that come and go and go through memory, other content each time.
-const DEAR: &str = "for n in 1 2 3 4 5 6 7 8 9; do
-    awk -v n=$n 'BEGIN { for (i = 0; i < 13000; i++) a[i] = i * 7919 * n % 1000003; print length(a) }'
-done";
-/// The same in one that works on.
+const DEAR: &str = "for n in 1 2 3 4 5; do head -c 3000000 /dev/urandom | sort | md5sum; done";
+/// One that works on, in memory whose content is other each time.
 const LONG: &str = "awk 'BEGIN { for (n = 1; n < 20; n++) { for (i = 0; i < 13000; i++) a[i] = i * 7919 * n % 1000003; print length(a) } }'";
 
 /// The run's keyframes, and the bytes of its own that the home holds: its files, and the pages of its keyframes.
