@@ -250,6 +250,18 @@ fn a_decision_that_still_holds_a_thread_up_is_not_taken_again() {
 }
 
 #[test]
+fn richer_events_are_of_the_whole_run_whatever_its_keyframes() {
+    let home = Sandbox::new("richer");
+    let run = home.job(&["--spacing", "0"], &["sh", "-c", BUSY]);
+    let opened = Home::open(&home.home()).unwrap();
+    assert!(timeline(&opened, &run.id).keyframes().len() > 1, "{}", run.errors);
+    drop(opened);
+    let plain = home.ok(&["events", &run.id, "--kind", "exec"]);
+    assert!(plain.lines().count() > 10, "{plain}");
+    assert_eq!(home.ok(&["events", &run.id, "--syscalls", "--kind", "exec"]), plain);
+}
+
+#[test]
 fn any_place_is_the_same_place_however_one_comes_to_it() {
     let home = Sandbox::new("seeks");
     let jobs = [("sh", vec!["-c", BUSY]), ("battery", vec![]), ("sh", vec!["/bin/jobs.sh"])];

@@ -174,7 +174,8 @@ impl<'h> Timeline<'h> {
         self.seek_showing(at, 0, None)
     }
 
-    /// As [`Timeline::seek`], with richer records (`level`, `TRACE_*` bits) handed to `on_record`.
+    /// As [`Timeline::seek`], with richer records (`level`, `TRACE_*` bits) handed to `on_record`: all from here to `at`, so
+    /// no keyframe on the way is jumped to.
     pub fn seek_showing(
         &mut self,
         at: Position,
@@ -190,7 +191,8 @@ impl<'h> Timeline<'h> {
         }
         let nearest = self.keyframes().into_iter().rfind(|step| *step <= at.step.0).unwrap_or(first);
         let here = self.stage.position();
-        if self.astray || here > at || here.step.0 < nearest || self.stage.machine().ended() {
+        let jumps = here.step.0 < nearest && on_record.is_none();
+        if self.astray || here > at || jumps || self.stage.machine().ended() {
             self.restore(nearest)?;
         }
         self.advance(at, level, on_record)
