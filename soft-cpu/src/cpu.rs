@@ -439,6 +439,22 @@ impl Cpu {
         self.flush_tlb_all();
     }
 
+    /// A device wrote these RAM pages while the CPU was stopped: code decoded from them is checked against the new bytes
+    /// before it is used again, and translations that may come from them are found again.
+    pub fn written_from_outside(&mut self, pages: impl Iterator<Item = u64>) {
+        let mut tables = false;
+        let all = self.memory.pages() as u64;
+        for page in pages.filter(|page| *page < all) {
+            if self.memory.has_code(page) {
+                self.doubt_code(page);
+            }
+            tables |= self.memory.is_table(page);
+        }
+        if tables {
+            self.flush_tlb_all();
+        }
+    }
+
     /// Replaces the watches.
     pub fn set_watches(&mut self, watches: &[Watch]) {
         self.hooks.set_watches(watches);

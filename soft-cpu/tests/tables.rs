@@ -255,3 +255,23 @@ fn code_in_a_page_of_tables_is_decoded_anew_after_a_store_whose_walk_wrote_there
     });
     assert_eq!(ended.gpr[0] & 0xff, 2);
 }
+
+#[test]
+fn what_a_device_writes_is_what_is_run_and_walked_next() {
+    for compile in [Compile::Never, Compile::Hot, Compile::Always] {
+        // call rbx; mov rdx, [rdi]; out 0x80, al; call rbx; mov rsi, [rdi]; hlt
+        let code = [0xff, 0xd3, 0x48, 0x8b, 0x17, 0xe6, 0x80, 0xff, 0xd3, 0x48, 0x8b, 0x37, 0xf4];
+        let mut guest = guest(&code, [A, 0, 0, 0, B]);
+        guest.cpu.set_compile(compile);
+        guest.put64(B, 0x1111);
+        guest.put64(OTHER, 0x2222);
+        assert!(matches!(guest.cpu.run(&Limits::default()), Exit::PortOut { .. }));
+        let before = guest.cpu.state();
+        assert_eq!((before.gpr[0], before.gpr[2]), (1, 0x1111));
+        // mov eax, 3; ret, and the page table's entry of B
+        guest.write_as_device(A, &[0xb8, 3, 0, 0, 0, 0xc3]);
+        guest.write_as_device(entry_of(B), &(OTHER | 0x27).to_le_bytes());
+        let ended = run_in(&mut guest, None, Between::Nothing);
+        assert_eq!((ended.gpr[0], ended.gpr[6]), (3, 0x2222), "{compile:?}");
+    }
+}

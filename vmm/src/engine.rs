@@ -1,7 +1,7 @@
 //! What an engine offers. An engine knows nothing of runs, traces, schedules or the platform's ports: it runs
 //! the CPU until something happens that only the machine can handle.
 
-use std::sync::Arc;
+use std::{ops::Range, sync::Arc};
 
 use crate::{
     address::{Branches, Gpa, Gva, Instructions},
@@ -292,6 +292,9 @@ pub trait Engine: Send {
     /// Guest memory was changed from outside (restore, reset): drop what was derived from `pages`
     /// (translations, decoded code). `None` = all of it.
     fn memory_changed(&mut self, pages: Option<&crate::memory::PageSet>);
+    /// The monitor wrote these RAM pages (indices in RAM order) between two runs, as a device does: what was derived from
+    /// them must be found again. A real CPU sees such writes by itself.
+    fn memory_written(&mut self, _pages: &[Range<u64>]) {}
     /// Replaces the set of watches.
     fn watch(&mut self, watches: &[Watch]) -> Result<(), EngineError>;
     /// Starts or stops noting every memory access that user-mode instructions make; take them with

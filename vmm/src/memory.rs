@@ -6,7 +6,10 @@
 use std::{
     ops::Range,
     ptr::NonNull,
-    sync::atomic::{AtomicU32, AtomicU64, Ordering},
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU32, AtomicU64, Ordering},
+    },
 };
 
 use rewind_platform::layout;
@@ -179,6 +182,8 @@ pub struct GuestMemory {
     control: NonNull<u8>,
     /// Pages the monitor wrote since last taken, one bit each, in RAM order.
     own_dirty: Vec<AtomicU64>,
+    /// Pages the monitor wrote that the engine was not told of yet, in RAM order.
+    untold: Mutex<Vec<Range<u64>>>,
 }
 
 // SAFETY: the mappings live as long as the value, and every access goes through volatile copies or atomics,
@@ -227,7 +232,7 @@ impl GuestMemory {
             }
         };
         let own_dirty = (0..(bytes / PAGE).div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Ok(GuestMemory { ram, ram_len: bytes, control, own_dirty })
+        Ok(GuestMemory { ram, ram_len: bytes, control, own_dirty, untold: Mutex::default() })
     }
 
     /// Bytes of RAM.
@@ -309,8 +314,18 @@ impl GuestMemory {
             for page in first..=last {
                 self.own_dirty[(page / 64) as usize].fetch_or(1 << (page % 64), Ordering::Relaxed);
             }
+            let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
+            if untold.last() != Some(&(first..last + 1)) {
+                untold.push(first..last + 1);
+            }
         }
         Ok(())
+    }
+
+    /// The RAM pages the monitor wrote since last asked, in the order of the writes: what an engine must be told before it
+    /// runs on.
+    pub(crate) fn take_untold(&self) -> Vec<Range<u64>> {
+        std::mem::take(&mut *self.untold.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Reads a little-endian u32.

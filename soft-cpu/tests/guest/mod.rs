@@ -74,6 +74,17 @@ impl Guest {
         self.cpu.invalidate(Some(&mut (first..=last)));
     }
 
+    /// Writes guest memory as a device does.
+    pub fn write_as_device(&mut self, at: u64, data: &[u8]) {
+        assert!(at as usize + data.len() <= MEMORY);
+        // SAFETY: in range.
+        unsafe {
+            std::ptr::copy_nonoverlapping(data.as_ptr(), self.memory.as_ptr().add(at as usize), data.len())
+        };
+        let last = (at + data.len() as u64 - 1) / 4096;
+        self.cpu.written_from_outside(at / 4096..last + 1);
+    }
+
     /// Writes a u64.
     pub fn put64(&mut self, at: u64, value: u64) {
         self.write(at, &value.to_le_bytes());

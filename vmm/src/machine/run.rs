@@ -84,6 +84,7 @@ impl Machine {
             budget.instructions = Some(budget.instructions.map_or(piece, |limit| limit.min(piece)));
         }
         let (before, step) = (self.engine.counters(), self.step());
+        self.engine.memory_written(&self.memory.take_untold());
         let exit = self.engine.run(&budget)?;
         let after = self.engine.counters();
         self.account(&budget, &before, &after);

@@ -58,6 +58,8 @@ impl Machine {
         }
         self.engine.set_cpu(&state.cpu)?;
         self.engine.memory_changed(pages);
+        // It has been told of all that was put back.
+        self.memory.take_untold();
         self.state_page = state.state_page;
         self.place = state.place;
         self.waiting_for_job = state.waiting_for_job;

@@ -1,6 +1,9 @@
 //! The `soft` engine: the software CPU behind the [`Engine`] trait.
 
-use std::sync::{Arc, atomic::Ordering};
+use std::{
+    ops::Range,
+    sync::{Arc, atomic::Ordering},
+};
 
 use soft_cpu::{Compile, Cpu, CpuidLeaf, Limits, Region, WatchRange as SoftRange};
 
@@ -165,6 +168,10 @@ impl Engine for SoftEngine {
             None => self.cpu.invalidate(None),
             Some(pages) => self.cpu.invalidate(Some(&mut pages.iter())),
         }
+    }
+
+    fn memory_written(&mut self, pages: &[Range<u64>]) {
+        self.cpu.written_from_outside(pages.iter().cloned().flatten());
     }
 
     fn watch(&mut self, watches: &[Watch]) -> Result<(), EngineError> {
