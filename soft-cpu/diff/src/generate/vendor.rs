@@ -34,11 +34,13 @@ pub(super) fn differs(insn: &Instruction, bytes: &[u8], case: &Case) -> bool {
     } else {
         None
     };
-    // AMD wants the offset canonical before the FS or GS base is added, Intel only the sum.
+    // AMD wants the offset of every byte canonical before the FS or GS base is added, Intel only the sum.
     if matches!(insn.segment_prefix(), R::FS | R::GS) {
         let base = value(insn.segment_prefix(), registers).unwrap_or(0);
         let offset = |i| operand(i).map(|at| at.wrapping_sub(base));
-        if (0..insn.op_count()).filter_map(offset).any(|offset| !canonical(offset)) {
+        let last = insn.memory_size().size().max(1) as u64 - 1;
+        let outside = |offset: u64| !canonical(offset) || !canonical(offset.wrapping_add(last));
+        if (0..insn.op_count()).filter_map(offset).any(outside) {
             return true;
         }
     }
@@ -108,4 +110,27 @@ pub(super) fn differs(insn: &Instruction, bytes: &[u8], case: &Case) -> bool {
 /// A form the decoder takes for another instruction than processors do: F3 90 with REX.B is XCHG R8, RAX, not PAUSE.
 pub(super) fn misread(insn: &Instruction, bytes: &[u8]) -> bool {
     insn.mnemonic() == M::Pause && bytes.len() > 2 && bytes[bytes.len() - 2] & 0xf1 == 0x41
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `mov rax, gs:[offset]`: on AMD it is the offset of the last of the eight bytes that counts, wherever the sum is.
+    #[test]
+    fn an_offset_whose_last_byte_is_not_canonical_is_another_matter_on_amd() {
+        for (offset, expected) in [
+            (0x7fff_ffff_fff8_u64, false),
+            (0x7fff_ffff_fff9, true),
+            (0x7fff_ffff_fffd, true),
+            (1 << 47, true),
+        ] {
+            let mut bytes = vec![0x65, 0x48, 0xa1];
+            bytes.extend(offset.to_le_bytes());
+            let insn = iced_x86::Decoder::with_ip(64, &bytes, CODE.base, 0).decode();
+            let mut case = Case::default();
+            case.registers.gs_base = 0xffff_e1d8_83d1_82c5;
+            assert_eq!(differs(&insn, &bytes, &case), expected, "{offset:#x}");
+        }
+    }
 }
