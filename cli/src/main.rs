@@ -13,6 +13,11 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// The software CPU makes a block of code from many small pieces: with the C library's allocator that is a sixth of the
+/// time to a run's first event.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Runs Linux programs so that every run can be repeated exactly, searched, and gone back in.
 #[derive(Parser)]
 #[command(name = "rewind", version, propagate_version = true, max_term_width = 100)]

@@ -29,14 +29,22 @@ pub(super) const FIRST: u64 = 256 << 10;
 const LONGEST: Duration = Duration::from_secs(8);
 /// Processor time since a program was last started after which those that run are at work for long,
 const SETTLED: Duration = Duration::from_secs(1);
-/// and what a keyframe may cost then in any case.
+/// and what a keyframe may cost then for each second more, so that a host of half the speed keeps about the same,
+const AT_WORK_PER_SECOND: u64 = 256 << 10;
+/// up to this.
 const AT_WORK: u64 = 2 << 20;
 
 /// May a keyframe of this cost be kept after so long without one, so long after a program was started?
 pub(super) fn is_worth(cost: u64, waited: Duration, settled: Duration) -> bool {
     waited >= LONGEST
-        || cost <= AT_ONCE + (waited.as_millis() as u64).saturating_mul(PER_SECOND) / 1000
-        || settled >= SETTLED && cost <= AT_WORK
+        || cost <= AT_ONCE + for_time(PER_SECOND, waited)
+        || settled
+            .checked_sub(SETTLED)
+            .is_some_and(|more| cost <= for_time(AT_WORK_PER_SECOND, more).min(AT_WORK))
+}
+
+fn for_time(per_second: u64, time: Duration) -> u64 {
+    (time.as_millis() as u64).saturating_mul(per_second) / 1000
 }
 
 #[cfg(test)]
@@ -50,7 +58,8 @@ mod tests {
         assert!(is_worth(80 << 10, SPACING, new) && !is_worth(81 << 10, SPACING, new));
         assert!(!is_worth(330 << 10, after(4000), new) && is_worth(330 << 10, after(4200), new));
         assert!(!is_worth(1 << 40, LONGEST - after(1), SETTLED) && is_worth(1 << 40, LONGEST, new));
-        assert!(!is_worth(1 << 20, SPACING, after(999)) && is_worth(1 << 20, SPACING, SETTLED));
-        assert!(!is_worth(3 << 20, SPACING, SETTLED) && is_worth(u64::MAX, Duration::MAX, Duration::MAX));
+        assert!(!is_worth(1 << 20, SPACING, after(4999)) && is_worth(1 << 20, SPACING, after(5000)));
+        assert!(is_worth(2 << 20, SPACING, after(9000)) && !is_worth(3 << 20, SPACING, after(60_000)));
+        assert!(is_worth(u64::MAX, Duration::MAX, Duration::MAX));
     }
 }
