@@ -2,21 +2,46 @@
 
 use anyhow::{Context, Result, bail};
 use rewind_platform::record::REC_SIGNAL;
-use run::{describe::long, home::RunDir, id::RunId, outcome::Outcome, seek::Timeline, trace::TraceReader};
-use vmm::address::{Instructions, Position, Step};
+use run::{
+    describe::long,
+    home::RunDir,
+    id::RunId,
+    outcome::{End, Outcome},
+    seek::Timeline,
+    trace::TraceReader,
+};
+use vmm::{
+    Until,
+    address::{Instructions, Position, Step},
+};
 
 /// What `text` means in this run.
 pub(crate) fn parse(text: &str, timeline: &Timeline<'_>) -> Result<Position> {
     meaning(text, timeline.run().id(), timeline.outcome(), timeline.trace())
 }
 
-/// As [`parse`], to the instruction: `@crash` is the one that faulted, or the system call that raised the signal.
+/// As [`parse`], to the instruction: `@crash` is the one that faulted, or the system call that raised the signal; `@end`
+/// of a run in which everything waits is the one that did last.
 pub(crate) fn find(text: &str, timeline: &mut Timeline<'_>) -> Result<Position> {
     let at = parse(text, timeline)?;
-    if text != "@crash" {
-        return Ok(at);
+    let within = text == "@crash" || text == "@end" && all_wait(timeline);
+    Ok(if within { debug::steps::last_user_instruction(timeline, at.step)? } else { at })
+}
+
+/// Puts the machine there, and at `@end` of a run in which everything waits on into that waiting, which is no position:
+/// the last step has begun, and no other follows.
+pub(crate) fn go(text: &str, timeline: &mut Timeline<'_>) -> Result<Position> {
+    let at = find(text, timeline)?;
+    timeline.seek(at)?;
+    if text == "@end" && all_wait(timeline) {
+        timeline.go_on(&Until::END)?;
     }
-    Ok(debug::steps::last_user_instruction(timeline, at.step)?)
+    Ok(at)
+}
+
+/// Did the run end because nothing could go on?
+fn all_wait(timeline: &Timeline<'_>) -> bool {
+    timeline.outcome().is_some_and(|outcome| matches!(outcome.end, End::Stalled | End::Idling))
 }
 
 /// The step `text` means in a run that nobody goes about in; it must not lie past the end.

@@ -64,6 +64,7 @@ impl Bench {
             "heap",
             "writers",
             "kinds",
+            "stuck",
         ] {
             c(&[&format!("{name}.c")], name, &["-g", "-O0"], "gcc");
         }
@@ -241,6 +242,25 @@ fn languages_and_what_compilers_leave(bench: &Bench) {
     assert!(said.contains("character"), "{said}");
     let said = bench.refused(&run, &["--at", "@end", "kept"]);
     assert!(said.contains("is not alive"), "{said}");
+
+    // Where all wait, the end is that waiting: past what the last step did.
+    let run = bench.record("stuck");
+    let answer = bench.ask(&run, &["--at", "@end", "reached"]);
+    assert_eq!(
+        (&answer["value"], &answer["last"]["line"]),
+        (&"1".into(), &mark("stuck.c", "REACHED").into())
+    );
+    let output = bench.rewind(&["where", &run, "@end", "--json"]);
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    let threads: Vec<Value> = shown.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines = ["JOIN", "HELD"].map(|name| mark("stuck.c", name));
+    let own: Vec<String> =
+        threads.iter().map(|thread| format!("stuck.c:{}", thread["own"]["line"])).collect();
+    assert_eq!(own, lines, "{shown}");
+    assert!(
+        threads.iter().all(|thread| thread["state"] == "sleeping" && thread["on_cpu"] == false),
+        "{shown}"
+    );
 
     // Without debug information: addresses.
     let run = bench.record("bare");

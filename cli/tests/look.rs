@@ -161,9 +161,11 @@ fn shell_runs_programs_in_a_throw_away_fork() {
 
 #[test]
 fn a_shell_at_and_after_the_end_of_the_job() {
-    let home = Sandbox::new("late");
+    let home = Sandbox::apart("late");
     // Dynamically linked programs of a root that is read as they go: many page faults, on both sides of a fork.
-    let run = over_the_host(&home, &["sh", "-c", "echo last > kept"]).id;
+    let job = over_the_host(&home, &["sh", "-c", "echo last > kept"]);
+    assert_eq!(job.status, Some(0), "{}", job.errors);
+    let run = job.id;
     let events = home.ok(&["events", &run, "--json"]);
     let step = |line: &str| {
         serde_json::from_str::<serde_json::Value>(line).ok().and_then(|event| event["step"].as_u64()).unwrap()

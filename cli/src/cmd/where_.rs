@@ -38,8 +38,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let home = context::home()?;
     let mut timeline = context::timeline(&home, &args.run, context::engine(args.engine))?;
-    let at = position::find(&args.at, &mut timeline)?;
-    timeline.seek(at)?;
+    let at = position::go(&args.at, &mut timeline)?;
     let run_files = RunFiles::of(&timeline)?;
     let (mut files, mut sources) = (run_files.files(), run_files.sources());
     let symbols = crate::look::kernel_symbols(&timeline);
