@@ -17,7 +17,11 @@ pub(crate) fn kernel(home: &Home) -> Result<Kernel> {
         Ok::<_, anyhow::Error>((Content(hash), len))
     };
     let hashes = [hash(&paths[0])?, hash(&paths[1])?];
-    let kernel = Kernel::at(paths, hashes);
+    let mut kernel = Kernel::at(paths, hashes);
+    if let Some(options) = facts(&dir)?.and_then(|facts| Some(facts["options"].as_str()?.to_owned())) {
+        kernel.command_line.push(' ');
+        kernel.command_line.push_str(&options);
+    }
     kernel.keep(home)?;
     Ok(kernel)
 }
@@ -41,12 +45,17 @@ pub(crate) fn found() -> Result<PathBuf> {
     )
 }
 
+/// What `kernel.json` says of the kernel: its platform version and, where a folder was made to boot it in another way than
+/// usual, `options` that come after those of its command line.
+fn facts(dir: &Path) -> Result<Option<serde_json::Value>> {
+    let path = dir.join("kernel.json");
+    let Ok(text) = std::fs::read_to_string(&path) else { return Ok(None) };
+    serde_json::from_str(&text).with_context(|| format!("{} is damaged", path.display()))
+}
+
 /// Without the file, the machine itself finds out when the kernel boots.
 fn check_version(dir: &Path) -> Result<()> {
-    let path = dir.join("kernel.json");
-    let Ok(text) = std::fs::read_to_string(&path) else { return Ok(()) };
-    let facts: serde_json::Value =
-        serde_json::from_str(&text).with_context(|| format!("{} is damaged", path.display()))?;
+    let Some(facts) = facts(dir)? else { return Ok(()) };
     let platform = facts["platform"].as_u64();
     if platform != Some(PLATFORM_VERSION.into()) {
         let found = platform.map_or("none".to_owned(), |version| version.to_string());

@@ -9,7 +9,8 @@
 //! #= TEXT                 the output has this, after what came before; `*` stands for anything within a line
 //! ```
 //!
-//! `REWIND_TEST_GDB=STEM` runs one and prints what gdb said.
+//! `REWIND_TEST_GDB=STEM` runs one and prints what gdb said. `tests/bench/debugger.sh` has the programs recorded on kvm:
+//! two tests that are ignored otherwise build them before that, and run the scripts after it.
 
 use std::{
     collections::BTreeMap,
@@ -108,6 +109,8 @@ struct Bench {
     top: PathBuf,
     /// Runs by program and memory, recorded once each.
     runs: Mutex<BTreeMap<String, Arc<Recorded>>>,
+    /// They are there already: `runs/STEM` of `top` names them.
+    given: bool,
 }
 
 impl Bench {
@@ -122,8 +125,8 @@ impl Bench {
         command
     }
 
-    /// Compiles and records a program, over a root that holds it and its libraries alone; its run.
-    fn record(&self, script: &Script) -> Result<String, String> {
+    /// Compiles a program, for a root that holds it and its libraries alone; the root.
+    fn compile(&self, script: &Script) -> Result<PathBuf, String> {
         let root = self.top.join(&script.stem);
         let directory = root.join("work");
         copy_sources(&directory).map_err(|error| format!("{}: {error}", script.stem))?;
@@ -134,6 +137,16 @@ impl Bench {
         }
         libraries(&root, &directory.join(&script.program))
             .map_err(|error| format!("libraries of {}: {error}", script.program))?;
+        Ok(root)
+    }
+
+    /// Compiles and records a program; its run.
+    fn record(&self, script: &Script) -> Result<String, String> {
+        if self.given {
+            let run = fs::read_to_string(self.top.join("runs").join(&script.stem));
+            return run.map(|run| run.trim().to_owned()).map_err(|error| format!("{}: {error}", script.stem));
+        }
+        let root = self.compile(script)?;
         let mut command = self.rewind();
         command.arg("run").args(["--engine", "soft", "--cwd", "/work", "--root"]).arg(&root);
         if let Some(memory) = &script.memory {
@@ -229,11 +242,8 @@ fn told(output: Output, what: &str) -> Result<String, String> {
     }
 }
 
-#[test]
-fn scripts() {
-    let top = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
-    let bench = Bench { top: top.path().to_owned(), runs: Mutex::default() };
-    fs::create_dir(bench.top.join("home")).unwrap();
+/// All scripts, or the one that is wanted.
+fn all() -> Vec<Script> {
     let wanted = std::env::var("REWIND_TEST_GDB").ok();
     let mut scripts: Vec<PathBuf> =
         fs::read_dir(sources()).unwrap().map(|entry| entry.unwrap().path()).collect();
@@ -242,15 +252,20 @@ fn scripts() {
     let mut scripts: Vec<Script> = scripts.iter().map(|path| Script::read(path)).collect();
     assert!(scripts.len() >= 25, "only {} scripts", scripts.len());
     scripts.retain(|script| wanted.as_ref().is_none_or(|wanted| *wanted == script.stem));
+    assert!(!scripts.is_empty(), "no script");
+    scripts
+}
+
+/// Does `work` with each script, [`JOBS`] at once; all that fail are told.
+fn each(scripts: Vec<Script>, work: impl Fn(&Script) -> Result<(), String> + Sync) {
     let count = scripts.len();
-    assert!(count > 0, "no script");
     let (queue, failed) = (Mutex::new(scripts), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..JOBS {
             scope.spawn(|| {
                 loop {
                     let Some(script) = queue.lock().unwrap().pop() else { break };
-                    if let Err(error) = bench.run(&script) {
+                    if let Err(error) = work(&script) {
                         failed.lock().unwrap().push(error);
                     }
                 }
@@ -259,5 +274,52 @@ fn scripts() {
     });
     let failed = failed.into_inner().unwrap();
     assert!(failed.is_empty(), "{} of {count} scripts failed\n{}", failed.len(), failed.join("\n----\n"));
+}
+
+#[test]
+fn scripts() {
+    let top = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let bench = Bench { top: top.path().to_owned(), runs: Mutex::default(), given: false };
+    fs::create_dir(bench.top.join("home")).unwrap();
+    let scripts = all();
+    let count = scripts.len();
+    each(scripts, |script| bench.run(script));
     println!("{count} gdb scripts, all as expected");
+}
+
+/// Where the bench keeps what it does.
+fn bench_folder() -> PathBuf {
+    std::env::var_os("REWIND_TEST_GDB_TOP").expect("the bench says where, see tests/bench/debugger.sh").into()
+}
+
+/// Builds every program, and says in `list` what to record: script, root, program, memory.
+#[test]
+#[ignore = "a part of tests/bench/debugger.sh"]
+fn programs_for_kvm() {
+    let bench = Bench { top: bench_folder(), runs: Mutex::default(), given: false };
+    let list = Mutex::new(String::new());
+    each(all(), |script| {
+        let root = bench.compile(script)?;
+        let memory = script.memory.as_deref().unwrap_or("512M");
+        let line = format!("{} {} {} {memory}\n", script.stem, root.display(), script.program);
+        list.lock().unwrap().push_str(&line);
+        Ok(())
+    });
+    fs::write(bench.top.join("list"), list.into_inner().unwrap()).unwrap();
+}
+
+/// The scripts on runs that were recorded on kvm.
+#[test]
+#[ignore = "a part of tests/bench/debugger.sh"]
+fn scripts_on_runs_of_kvm() {
+    let bench = Bench { top: bench_folder(), runs: Mutex::default(), given: true };
+    each(all(), |script| {
+        let result = bench.run(script);
+        println!(
+            "{}  gdb script {} on a run recorded on kvm",
+            ["FAILED", "ok    "][usize::from(result.is_ok())],
+            script.stem
+        );
+        result
+    });
 }

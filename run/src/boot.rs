@@ -73,7 +73,7 @@ impl Kernel {
             let what = format!("{} or {} was changed meanwhile", paths[0].display(), paths[1].display());
             return Err(StageError::Boot(what));
         }
-        read.files()
+        Ok(KernelFiles { command_line: self.command_line.clone(), ..read.files()? })
     }
 
     /// Keeps both files in the home, where they are not there yet.
