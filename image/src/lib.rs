@@ -35,10 +35,11 @@ fn os(bytes: &[u8]) -> &std::path::Path {
     std::path::Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(bytes))
 }
 
-/// A name beside `target` for writing it anew, that no other writer uses: of this process or another.
+/// A name beside `target` for writing it anew, that no other writer uses: of this process or another. A home's `gc`
+/// knows what is left over from a process that died by the dot and the end.
 fn temporary_beside(target: &std::path::Path) -> std::path::PathBuf {
     static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let number = NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     let name = target.file_name().unwrap_or_default().to_string_lossy();
-    target.with_file_name(format!(".new-{}-{number}-{name}", std::process::id()))
+    target.with_file_name(format!(".{name}.{}.{number}.tmp", std::process::id()))
 }

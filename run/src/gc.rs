@@ -105,13 +105,18 @@ pub fn collect(home: &Home, verify: bool, boots: bool) -> Result<Collected, GcEr
             }
         }
         remove_stale_entries(home)?;
-        for dir in ["", "runs", "open", "boot", "blobs", "pages"] {
-            for entry in entries(&home.path().join(dir)) {
+        let mut dirs = ["", "runs", "open", "boot", "blobs", "pages", "cache", "cache/ram", "cache/images"]
+            .map(|dir| home.path().join(dir))
+            .to_vec();
+        dirs.extend(entries(&home.cache("images")));
+        for dir in dirs {
+            for entry in entries(&dir) {
                 let name = entry.file_name().unwrap_or_default().to_string_lossy().into_owned();
-                if name.starts_with('.') && name.ends_with(".removed") {
-                    done.freed += remove_dir(&entry)?;
-                } else if durable::is_temporary(&name) {
-                    done.freed += remove_file(&entry)?;
+                let removed = name.starts_with('.') && name.ends_with(".removed");
+                if removed || durable::is_temporary(&name) {
+                    // A boot keyframe is made in a whole folder.
+                    let folder = std::fs::symlink_metadata(&entry).is_ok_and(|meta| meta.is_dir());
+                    done.freed += if folder { remove_dir(&entry)? } else { remove_file(&entry)? };
                 }
             }
         }

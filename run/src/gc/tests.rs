@@ -91,6 +91,25 @@ fn what_a_run_names_stays_and_the_rest_goes() {
 }
 
 #[test]
+fn what_a_killed_process_was_making_goes() {
+    let dir = Scratch::new("gc");
+    let home = Home::open(dir.path()).unwrap();
+    let (file, folder) = (home.path().join("blobs/.x.1.2.tmp"), home.path().join("boot/.y.1.3.tmp"));
+    for dir in [home.path().join("blobs"), folder.clone()] {
+        std::fs::create_dir_all(dir).unwrap();
+    }
+    std::fs::write(&file, b"half").unwrap();
+    std::fs::write(folder.join("trace"), b"half").unwrap();
+    let unpacked = home.cache("images").join("unpacked");
+    std::fs::create_dir_all(&unpacked).unwrap();
+    std::fs::write(unpacked.join(".z.1.4.tmp"), b"half").unwrap();
+    std::fs::write(unpacked.join("whole"), b"whole").unwrap();
+    let done = collect(&home, true, false).unwrap();
+    assert!(!file.exists() && !folder.exists() && done.freed > 4, "{done:?}");
+    assert!(!unpacked.join(".z.1.4.tmp").exists() && unpacked.join("whole").exists());
+}
+
+#[test]
 fn damage_is_reported_and_newer_formats_stop_it() {
     let dir = Scratch::new("gc");
     let home = Home::open(dir.path()).unwrap();
