@@ -35,7 +35,7 @@ test-faults: setup build
 	REWIND_FAULTS=all REWIND_SEEKS=34 cargo test --profile checked -q --workspace --test faults --test travel -- --nocapture --test-threads=1
 	REWIND_FUZZ=20000 cargo test --profile checked -q --workspace mutated -- --nocapture
 
-## test-gdb: the debugger's 33 scripts under the installed gdb, alone (make test runs them too)
+## test-gdb: the debugger's 34 scripts under the installed gdb, alone (make test runs them too)
 test-gdb: setup build
 	cargo test --profile checked -q --workspace --test gdb -- --nocapture
 

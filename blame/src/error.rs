@@ -97,7 +97,7 @@ pub enum BlameError {
     /// That process or thread is not there.
     #[error("{what} is not alive at {at}{}", alive_text(alive))]
     NotAlive {
-        /// "process 140", "no process of the job".
+        /// "process 140", "the job".
         what: String,
         /// Where.
         at: Position,
@@ -129,7 +129,7 @@ fn near_text(near: &[String]) -> String {
 
 fn alive_text(alive: &[String]) -> String {
     if alive.is_empty() {
-        "; nothing of the job is".into()
+        "; nothing is: ask about a step at which it was, such as @crash (`rewind ps RUN --all` has when each ended)".into()
     } else {
         format!("; alive are {}", alive.join(", "))
     }

@@ -40,10 +40,10 @@ const MOST_WAIT: u64 = 64;
 /// Words of a struct file looked through.
 const FILE_WORDS: u64 = 64;
 
-/// "PATH", "PATH:120" (an offset) or "PATH:L7" (a line).
+/// "PATH", "PATH:120" (an offset) or "PATH:L7" (a line, from 1).
 pub fn parse(text: &str) -> (&str, Spot) {
     if let Some((path, spot)) = text.rsplit_once(':') {
-        let line = spot.strip_prefix(['L', 'l']).and_then(|line| line.parse().ok()).filter(|line| *line > 0);
+        let line = spot.strip_prefix(['L', 'l']).and_then(|line| line.parse().ok());
         if let Some(line) = line {
             return (path, Spot::Line(line));
         }
@@ -52,6 +52,19 @@ pub fn parse(text: &str) -> (&str, Spot) {
         }
     }
     (text, Spot::Whole)
+}
+
+/// The path without `.`, `..` and doubled slashes: names in the trace are as the kernel has them. Links are not followed.
+fn plain(path: &str) -> String {
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    format!("/{}", parts.join("/"))
 }
 
 /// Where a file was last opened for writing before a step.
@@ -170,8 +183,11 @@ pub fn resolve(
     if !path.starts_with('/') {
         return Err(failed("give the path from the guest's root, beginning with /".into()));
     }
-    let opened = opened(timeline, path, at)?.ok_or_else(|| {
-        failed(format!("nobody opened it for writing before {at}: what it holds came with the root image"))
+    let opened = opened(timeline, &plain(path), at)?.ok_or_else(|| {
+        failed(format!(
+            "nobody opened it by that name for writing before {at}: what it holds came with the root image, unless it is \
+             not there, or was written by another name (a link's; `rewind events RUN --kind open` has all)"
+        ))
     })?;
     let inode = find_inode(timeline, &opened)?.ok_or_else(|| {
         failed(format!("its pages cannot be found where it was opened, at step {}", opened.step))
@@ -229,6 +245,7 @@ fn range(kernel: &Kernel<'_>, inode: Gva, size: u64, spot: Spot) -> Result<(u64,
         Spot::Whole => Ok((0, size)),
         Spot::Offset(offset) if offset < size => Ok((offset, 1)),
         Spot::Offset(offset) => Err(format!("byte {offset} is past its end: it has {size} bytes")),
+        Spot::Line(0) => Err("lines are counted from 1".into()),
         Spot::Line(line) => {
             let mut content = Vec::new();
             for index in 0..size.min(16 * MOST_BYTES).div_ceil(PAGE) {
@@ -261,7 +278,13 @@ mod tests {
         assert_eq!(parse("/tmp/a"), ("/tmp/a", Spot::Whole));
         assert_eq!(parse("/tmp/a:7"), ("/tmp/a", Spot::Offset(7)));
         assert_eq!(parse("/tmp/a:L7"), ("/tmp/a", Spot::Line(7)));
-        assert_eq!(parse("/tmp/a:L0"), ("/tmp/a:L0", Spot::Whole));
         assert_eq!(parse("/tmp/a:b"), ("/tmp/a:b", Spot::Whole));
+    }
+
+    #[test]
+    fn spellings() {
+        for path in ["/tmp/b", "//tmp//b", "/tmp/./b", "/tmp/d/../b", "/../tmp/b/"] {
+            assert_eq!(plain(path), "/tmp/b");
+        }
     }
 }

@@ -177,7 +177,7 @@ fn choose(
             .find(|thread| thread.task == on_cpu)
             // Between processes, or in init: the job's oldest.
             .or_else(|| threads.first())
-            .ok_or_else(|| missing("no process of the job".into()))?,
+            .ok_or_else(|| missing("the job".into()))?,
     };
     Ok((found.clone(), threads))
 }
@@ -195,7 +195,7 @@ pub fn resolve(
     let machine = timeline.looking();
     let cpu = machine.cpu()?;
     let Some(kernel) = look::kernel(machine) else {
-        return Err(BlameError::NotAlive { what: "no process of the job".into(), at, alive: Vec::new() });
+        return Err(BlameError::NotAlive { what: "the job".into(), at, alive: Vec::new() });
     };
     let (thread, threads) = choose(&kernel, &cpu, choice, at)?;
     let scene = Scene::new(&kernel, &cpu, thread, symbols)?;

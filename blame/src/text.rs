@@ -27,7 +27,7 @@ pub fn report(report: &Report, took: &str) -> String {
         let when = if freed.since {
             "this memory was given back after that"
         } else {
-            "this memory had been given back before that, and is used again"
+            "this memory had been given back before that"
         };
         let thread = format!(
             "{when}: {}({:#x}) at step {} by thread {}",
@@ -105,8 +105,9 @@ fn last(report: &Report) -> String {
         }
         None => out.push_str("never written before that\n"),
     }
+    let before = if report.last.is_some() { "before that: " } else { "" };
     for part in &report.unwritten {
-        out.push_str(&format!("{}{}\n", range(report, part.offset, part.len), part.from));
+        out.push_str(&format!("{before}{}{}\n", range(report, part.offset, part.len), part.from));
     }
     out
 }

@@ -65,6 +65,7 @@ impl Bench {
             "writers",
             "kinds",
             "stuck",
+            "fault",
         ] {
             c(&[&format!("{name}.c")], name, &["-g", "-O0"], "gcc");
         }
@@ -170,6 +171,11 @@ fn who_wrote_it(bench: &Bench) {
     let answer = last(bench, &run, &["state"], &mark("signal.c", "HANDLER"));
     assert_eq!((&answer["last"]["old"], &answer["last"]["new"]), (&"1".into(), &"10".into()));
 
+    let run = bench.record("fault");
+    let answer = last(bench, &run, &["before"], &mark("fault.c", "BEFORE"));
+    assert_eq!((&answer["last"]["old"], &answer["value"]), (&"3".into(), &"5".into()));
+    assert_eq!(bench.ask(&run, &at_crash(&["local"]))["value"], "40");
+
     let run = bench.record("recursion");
     let answer = last(bench, &run, &["mine"], &mark("recursion.c", "LOCAL"));
     assert_eq!(answer["value"], "0", "the innermost one");
@@ -241,7 +247,7 @@ fn languages_and_what_compilers_leave(bench: &Bench) {
     let said = bench.refused(&run, &at_crash(&["kept +"]));
     assert!(said.contains("character"), "{said}");
     let said = bench.refused(&run, &["--at", "@end", "kept"]);
-    assert!(said.contains("is not alive"), "{said}");
+    assert!(said.contains("the job is not alive") && said.contains("such as @crash"), "{said}");
 
     // Where all wait, the end is that waiting: past what the last step did.
     let run = bench.record("stuck");

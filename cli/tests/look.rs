@@ -176,3 +176,23 @@ fn a_shell_at_and_after_the_end_of_the_job() {
         assert_eq!(said, "last\n1\n", "at {at}");
     }
 }
+
+/// From the job's first step on, not from the machine's first tick on.
+#[test]
+fn sleeps_end_in_the_order_of_their_lengths() {
+    let home = Sandbox::new("sleeps");
+    let sleeper = |us: u32| format!("(busybox usleep {us}; echo {us}) &");
+    let job = home.job(&[], &["sh", "-c", &format!("{} wait", [7000, 1000, 4000].map(sleeper).join(" "))]);
+    assert_eq!(job.out, "1000\n4000\n7000\n", "{}", job.errors);
+}
+
+/// Runs of two seeds may differ first in what a line does not show.
+#[test]
+fn a_difference_is_shown_where_the_line_does_not_have_it() {
+    let home = Sandbox::new("hidden");
+    let runs = ["1", "2"].map(|seed| home.job(&["--seed", seed], &["sh", "-c", "echo one"]).id);
+    let output = home.output(&["diff", &runs[0], &runs[1]]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    let lines: Vec<&str> = text.lines().rev().take(2).map(|line| line.split_once(": ").unwrap().1).collect();
+    assert!(output.status.code() == Some(0) || lines[0] != lines[1], "{text}");
+}

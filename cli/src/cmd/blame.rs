@@ -70,11 +70,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     // Only the software CPU sees every access; it replays what any engine recorded.
     let open = || context::timeline(&home, &args.run, Some(EngineKind::Soft));
     let mut timelines = vec![open()?];
-    // At a crash what the signal's delivery wrote counts; where all wait, the last step goes on into that waiting.
-    let at = match args.at.as_str() {
-        "@end" => position::find(&args.at, &mut timelines[0])?,
-        text => position::parse(text, &timelines[0])?,
-    };
+    let at = position::find(&args.at, &mut timelines[0])?;
     let question = question(&args, at);
     if let Some(known) = cache::get(timelines[0].run(), &question) {
         return finish(&args, &known, "known from before");

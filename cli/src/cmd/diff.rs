@@ -52,9 +52,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             for record in &before {
                 output::line(format_args!("  {}", describe::line(record)))?;
             }
-            for (run, record) in [(&a, &difference.recorded), (&b, &difference.happened)] {
-                let text = record.as_ref().map_or("nothing more".into(), describe::line);
-                output::line(format_args!("{}: {text}", run.id()))?;
+            let sides = [&difference.recorded, &difference.happened].map(Option::as_ref);
+            let lines = sides.map(|record| record.map_or("nothing more".into(), describe::line));
+            // What a line leaves out, such as the time, may be all that differs.
+            let hidden = lines[0] == lines[1];
+            for ((run, record), line) in [&a, &b].into_iter().zip(sides).zip(&lines) {
+                let all = record.filter(|_| hidden).map(|record| format!("  {}", describe::to_json(record)));
+                output::line(format_args!("{}: {line}{}", run.id(), all.unwrap_or_default()))?;
             }
             return Ok(ExitCode::FAILURE);
         }

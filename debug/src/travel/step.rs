@@ -11,6 +11,7 @@ impl Travel<'_> {
     /// Runs one instruction of `tid`; other threads run as recorded meanwhile.
     pub fn step(&mut self, tid: u32) -> Travelled<Halt> {
         let reported = self.reported.take();
+        let start = self.here;
         let Some(rip) = self.rip_of(tid)? else { return self.forward() };
         let mut executed = false;
         loop {
@@ -58,7 +59,14 @@ impl Travel<'_> {
                 Some(_) => Some(here.step.0 + 1),
                 None => self.history.next_step(tid, here.step.0),
             };
-            let Some(next) = next else { return self.forward() };
+            let Some(next) = next else {
+                // It ends with this instruction, or waits for ever: as if asked to go on, which stops at the process's end.
+                if self.left.is_none() {
+                    self.go(start)?;
+                    self.reported = reported;
+                }
+                return self.forward();
+            };
             let mut found = None;
             let reached =
                 self.scan(Position { step: Step(next), offset: Instructions(0) }, true, &mut |hit| {

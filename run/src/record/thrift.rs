@@ -29,18 +29,21 @@ pub(super) const FIRST: u64 = 256 << 10;
 const LONGEST: Duration = Duration::from_secs(8);
 /// Processor time since a program was last started after which those that run are at work for long,
 const SETTLED: Duration = Duration::from_secs(1);
-/// and what a keyframe may cost then for each second more, so that a host of half the speed keeps about the same,
-const AT_WORK_PER_SECOND: u64 = 256 << 10;
-/// up to this.
+/// what a keyframe may cost another second later, and four times as much in twice that: a compiler that takes two seconds on
+/// a slow host is still one that comes and goes, and what takes five is not.
+const AT_WORK_SQUARED: u64 = 256 << 10;
+/// The most it may cost then.
 const AT_WORK: u64 = 2 << 20;
 
 /// May a keyframe of this cost be kept after so long without one, so long after a program was started?
 pub(super) fn is_worth(cost: u64, waited: Duration, settled: Duration) -> bool {
     waited >= LONGEST
         || cost <= AT_ONCE + for_time(PER_SECOND, waited)
-        || settled
-            .checked_sub(SETTLED)
-            .is_some_and(|more| cost <= for_time(AT_WORK_PER_SECOND, more).min(AT_WORK))
+        || settled.checked_sub(SETTLED).is_some_and(|more| cost <= at_work(more))
+}
+
+fn at_work(more: Duration) -> u64 {
+    for_time(for_time(AT_WORK_SQUARED, more), more).min(AT_WORK)
 }
 
 fn for_time(per_second: u64, time: Duration) -> u64 {
@@ -58,7 +61,7 @@ mod tests {
         assert!(is_worth(80 << 10, SPACING, new) && !is_worth(81 << 10, SPACING, new));
         assert!(!is_worth(330 << 10, after(4000), new) && is_worth(330 << 10, after(4200), new));
         assert!(!is_worth(1 << 40, LONGEST - after(1), SETTLED) && is_worth(1 << 40, LONGEST, new));
-        assert!(!is_worth(1 << 20, SPACING, after(4999)) && is_worth(1 << 20, SPACING, after(5000)));
+        assert!(!is_worth(1 << 20, SPACING, after(2999)) && is_worth(1 << 20, SPACING, after(3000)));
         assert!(is_worth(2 << 20, SPACING, after(9000)) && !is_worth(3 << 20, SPACING, after(60_000)));
         assert!(is_worth(u64::MAX, Duration::MAX, Duration::MAX));
     }
