@@ -10,6 +10,6 @@ reverse-stepi
 bt
 #= #0 *last (
 continue
-#= No more reverse-execution history
+#= Program received signal SIGSEGV
 reverse-continue
 #= No more reverse-execution history
