@@ -174,7 +174,9 @@ impl Gathered {
             self.refresh(wanted, machine, from..to);
         }
         let new = self.shadow[kept].to_vec();
-        if write && wanted.bits.is_some_and(|bits| bits_of(&old, bits) == bits_of(&new, bits)) {
+        // A write that leaves the bits as they are does not count, but it may give the frame its content.
+        let unchanged = write && wanted.bits.is_some_and(|bits| bits_of(&old, bits) == bits_of(&new, bits));
+        if unchanged && how == How::Program {
             return;
         }
         let Some(kernel) = look::kernel(machine) else { return };
@@ -227,6 +229,7 @@ impl Gathered {
                     let inside = piece.offset..piece.offset + piece.len;
                     self.all.retain(|old| old.offset < inside.start || old.offset + old.len > inside.end);
                 }
+                None if unchanged => {}
                 None => {
                     real = true;
                     if write && seen.last.as_ref().is_some_and(|last| goes_on(last, &access)) {
