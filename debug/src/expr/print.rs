@@ -149,9 +149,7 @@ fn array(
 ) -> String {
     let Some(size) = dwarf.size(element).filter(|size| *size > 0) else { return raw(bytes) };
     if let Shape::Integer { size: 1, character: true, .. } = dwarf.shape(element) {
-        let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
-        let text: String = bytes[..end.min(MOST_TEXT)].escape_ascii().to_string();
-        return format!("\"{text}\"{}", if end > MOST_TEXT { "..." } else { "" });
+        return text(bytes);
     }
     let shown = count.min(MOST_ELEMENTS);
     let parts = (0..shown).filter_map(|i| {
@@ -161,9 +159,24 @@ fn array(
     format!("{{{}{}}}", parts.collect::<Vec<_>>().join(", "), if count > shown { ", ..." } else { "" })
 }
 
+/// Characters up to the last one that is not NUL: what lies behind a string's end is part of the value too.
+fn text(bytes: &[u8]) -> String {
+    let end = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1);
+    let more = if end > MOST_TEXT { "..." } else { "" };
+    format!("\"{}\"{more}", bytes[..end.min(MOST_TEXT)].escape_ascii())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_behind_a_nul() {
+        assert_eq!(text(b"plain\0\0\0"), "\"plain\"");
+        assert_eq!(text(b"\0\0b\0"), r#""\x00\x00b""#);
+        assert_eq!(text(&[0; 4]), "\"\"");
+        assert_eq!(text(&[b'x'; 81]), format!("\"{}\"...", "x".repeat(80)));
+    }
 
     #[test]
     fn numbers_of_eighty_bits() {
