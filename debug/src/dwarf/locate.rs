@@ -83,7 +83,25 @@ impl Dwarf {
             Scope::Local { function } => Some(function),
             Scope::Global => None,
         };
-        self.evaluate(unit, expression, address, bias, function, machine)
+        self.evaluate(unit, expression, (address, bias), function, None, machine)
+    }
+
+    /// Where the virtual base class `base` of the object at `object` is: its virtual table says.
+    pub fn virtual_base(
+        &self,
+        base: Entry,
+        object: u64,
+        bias: u64,
+        machine: &dyn Machine,
+    ) -> Result<u64, LocateError> {
+        let (unit, value) =
+            self.attribute(base, gimli::DW_AT_data_member_location).ok_or(LocateError::OptimisedOut)?;
+        let expression = self.expression(unit, value, 0)?;
+        let found = self.evaluate(unit, expression, (0, bias), None, Some(object), machine)?;
+        match found.pieces.as_slice() {
+            [(Piece::Memory(at) | Piece::Value(at), _)] => Ok(*at),
+            _ => Err(LocateError::Dwarf("the place of a virtual base class is no address".into())),
+        }
     }
 
     /// The type of an array whose length is known only while the program runs (C's `int a[n]`), with the length it has
@@ -127,7 +145,7 @@ impl Dwarf {
             None => {
                 let expression = self.expression(unit, value, address).ok()?;
                 match self
-                    .evaluate(unit, expression, address, bias, function, machine)
+                    .evaluate(unit, expression, (address, bias), function, None, machine)
                     .ok()?
                     .pieces
                     .first()?
@@ -164,14 +182,17 @@ impl Dwarf {
         &self,
         unit: usize,
         expression: gimli::Expression<super::Reader>,
-        address: u64,
-        bias: u64,
+        (address, bias): (u64, u64),
         function: Option<Entry>,
+        initial: Option<u64>,
         machine: &dyn Machine,
     ) -> Result<Evaluated, LocateError> {
         let damaged = |error: gimli::Error| LocateError::Dwarf(error.to_string());
         let mut evaluation = expression.evaluation(self.units[unit].encoding());
         evaluation.set_max_iterations(10_000);
+        if let Some(initial) = initial {
+            evaluation.set_initial_value(initial);
+        }
         let mut step = evaluation.evaluate().map_err(damaged)?;
         loop {
             step = match step {
@@ -244,7 +265,7 @@ impl Dwarf {
         let function = function.ok_or_else(missing)?;
         let (unit, value) = self.attribute(function, gimli::DW_AT_frame_base).ok_or_else(missing)?;
         let expression = self.expression(unit, value, address)?;
-        match self.evaluate(unit, expression, address, bias, None, machine)?.pieces.first() {
+        match self.evaluate(unit, expression, (address, bias), None, None, machine)?.pieces.first() {
             Some((Piece::Memory(base) | Piece::Value(base), _)) => Ok(*base),
             Some((Piece::Register(number), _)) => {
                 machine.register(*number).ok_or(LocateError::Register(*number))

@@ -68,6 +68,8 @@ pub struct Member {
     pub bits: Option<(u64, u64)>,
     /// A base class.
     pub base: bool,
+    /// A virtual base class: the object itself says where it is ([`Dwarf::virtual_base`]), not `offset`.
+    pub dynamic: Option<Entry>,
 }
 
 /// Longest chain of typedefs and qualifiers followed.
@@ -335,27 +337,30 @@ impl Dwarf {
                 _ => (offset.unwrap_or(0), None),
             };
             let name = self.name(child).unwrap_or_default();
-            members.push(Member { name, offset, of: self.type_of(child), bits, base });
+            let place = die.attr_value(gimli::DW_AT_data_member_location);
+            let dynamic = matches!(place, Some(AttributeValue::Exprloc(_) | AttributeValue::Block(_)));
+            let dynamic = (base && dynamic).then_some(child);
+            members.push(Member { name, offset, of: self.type_of(child), bits, base, dynamic });
         }
         members
     }
 
-    /// Finds a member by name, also in anonymous members and base classes.
-    pub fn member(&self, of: &Type, name: &str) -> Option<Member> {
+    /// Finds a member by name, also in anonymous members and base classes: those to go through, then itself.
+    pub fn member(&self, of: &Type, name: &str) -> Option<Vec<Member>> {
         self.member_within(of, name, 0)
     }
 
-    fn member_within(&self, of: &Type, name: &str, depth: usize) -> Option<Member> {
+    fn member_within(&self, of: &Type, name: &str, depth: usize) -> Option<Vec<Member>> {
         if depth > 16 {
             return None;
         }
         let members = self.members(of);
         if let Some(member) = members.iter().find(|member| member.name == name && !member.base) {
-            return Some(member.clone());
+            return Some(vec![member.clone()]);
         }
-        members.iter().filter(|member| member.base || member.name.is_empty()).find_map(|outer| {
+        members.into_iter().filter(|member| member.base || member.name.is_empty()).find_map(|outer| {
             let inner = self.member_within(&outer.of, name, depth + 1)?;
-            Some(Member { offset: outer.offset.checked_add(inner.offset)?, ..inner })
+            Some([outer].into_iter().chain(inner).collect())
         })
     }
 

@@ -67,6 +67,7 @@ impl Dwarf {
             of: self.type_of(entry),
             bits: None,
             base: false,
+            dynamic: None,
         }
     }
 }

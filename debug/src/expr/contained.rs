@@ -103,7 +103,7 @@ impl FrameScope<'_> {
             // Not a deleter's function.
             Shape::Pointer(to) => (dwarf.shape(&to) != Shape::Function).then_some(place),
             Shape::Struct(_) => dwarf.members(&place.of).into_iter().find_map(|member| {
-                let inner = self.part(&place, &member, dwarf)?;
+                let inner = self.part(&place, &member, dwarf).ok()??;
                 self.first_pointer(inner, dwarf, depth + 1)
             }),
             _ => None,

@@ -335,39 +335,59 @@ impl FrameScope<'_> {
         let missing =
             || EvalError::NoMember { of: type_name(outer.dwarf.as_deref(), &outer.of), member: name.into() };
         let dwarf = outer.dwarf.as_ref().ok_or_else(missing)?;
-        if let Some(member) = dwarf.member(&outer.of, name) {
-            return self.part(&outer, &member, dwarf).ok_or_else(missing);
+        if let Some(members) = dwarf.member(&outer.of, name) {
+            return self.parts(&outer, &members, dwarf)?.ok_or_else(missing);
         }
         // Of an enum with content: the variant it is now, or a member of that.
         let bytes = self.bytes(&outer).ok_or_else(missing)?;
         let variant = dwarf.active(&outer.of, &bytes).ok_or_else(missing)?;
-        let inner = self.part(&outer, &variant, dwarf).ok_or_else(missing)?;
+        let inner = self.part(&outer, &variant, dwarf)?.ok_or_else(missing)?;
         if variant.name == name {
             return Ok(inner);
         }
-        let member = dwarf.member(&inner.of, name).ok_or_else(|| EvalError::NoMember {
+        let members = dwarf.member(&inner.of, name).ok_or_else(|| EvalError::NoMember {
             of: format!("{}, which is {} now,", type_name(Some(dwarf), &outer.of), variant.name),
             member: name.into(),
         })?;
-        self.part(&inner, &member, dwarf).ok_or_else(missing)
+        self.parts(&inner, &members, dwarf)?.ok_or_else(missing)
+    }
+
+    /// The place of the last of some members, each inside the one before.
+    pub(super) fn parts(
+        &self,
+        outer: &Place,
+        members: &[Member],
+        dwarf: &Arc<Dwarf>,
+    ) -> Result<Option<Place>, EvalError> {
+        let mut place = outer.clone();
+        for member in members {
+            match self.part(&place, member, dwarf)? {
+                Some(inner) => place = inner,
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(place))
     }
 
     /// A member's place; `None` if the outer one has too few bytes.
-    pub(super) fn part(&self, outer: &Place, member: &Member, dwarf: &Arc<Dwarf>) -> Option<Place> {
-        let of = match member.bits {
-            Some((at, bits)) => Type::Bits(Box::new(member.of.clone()), at, bits),
-            None => member.of.clone(),
+    pub(super) fn part(
+        &self,
+        outer: &Place,
+        member: &Member,
+        dwarf: &Arc<Dwarf>,
+    ) -> Result<Option<Place>, EvalError> {
+        let Some(base) = member.dynamic else { return Ok(fixed_part(outer, member, dwarf)) };
+        let name = || type_name(Some(dwarf), &member.of);
+        let Where::Memory(object) = outer.at else {
+            let text = format!("the virtual base class {} of what is not in memory cannot be found", name());
+            return Err(EvalError::Operator(text));
         };
-        let size = dwarf.size(&of).unwrap_or(1);
-        let at = match &outer.at {
-            Where::Memory(at) => Where::Memory(at.wrapping_add(member.offset)),
-            Where::Elsewhere(bytes) => {
-                let from = usize::try_from(member.offset).ok()?;
-                Where::Elsewhere(bytes.get(from..from.checked_add(usize::try_from(size).ok()?)?)?.to_vec())
-            }
-            Where::Value(_) => return None,
-        };
-        Some(Place { at, of, size, dwarf: Some(Arc::clone(dwarf)) })
+        let found = dwarf.virtual_base(base, object, 0, self.machine);
+        let at = found.map_err(|source| EvalError::Nowhere {
+            name: format!("the virtual base class {} of the object at {object:#x}", name()),
+            source,
+        })?;
+        self.at(at, member.of.clone(), outer.dwarf.clone()).map(Some)
     }
 
     /// The bytes of a place that is not too large.
@@ -478,6 +498,24 @@ impl FrameScope<'_> {
         };
         Ok((0..name.pointers).fold(base, |of, _| Type::Pointer(Box::new(of))))
     }
+}
+
+/// The place of a member that is at the same distance in every object.
+fn fixed_part(outer: &Place, member: &Member, dwarf: &Arc<Dwarf>) -> Option<Place> {
+    let of = match member.bits {
+        Some((at, bits)) => Type::Bits(Box::new(member.of.clone()), at, bits),
+        None => member.of.clone(),
+    };
+    let size = dwarf.size(&of).unwrap_or(1);
+    let at = match &outer.at {
+        Where::Memory(at) => Where::Memory(at.wrapping_add(member.offset)),
+        Where::Elsewhere(bytes) => {
+            let from = usize::try_from(member.offset).ok()?;
+            Where::Elsewhere(bytes.get(from..from.checked_add(usize::try_from(size).ok()?)?)?.to_vec())
+        }
+        Where::Value(_) => return None,
+    };
+    Some(Place { at, of, size, dwarf: Some(Arc::clone(dwarf)) })
 }
 
 fn value(n: u64, dwarf: Option<Arc<Dwarf>>) -> Place {

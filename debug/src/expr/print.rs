@@ -100,6 +100,10 @@ fn show(
                 return format!("{}{inner}", variant.name);
             }
             let parts = dwarf.members(of).into_iter().take(MOST_ELEMENTS as usize).map(|member| {
+                // Its place is not among these bytes: the object's virtual table says it.
+                if member.dynamic.is_some() {
+                    return format!("<virtual {}>", dwarf.type_name(&member.of));
+                }
                 let from = (member.offset as usize).min(bytes.len());
                 let value = match member.bits {
                     Some((at, bits)) => {
