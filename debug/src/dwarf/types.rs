@@ -364,6 +364,30 @@ impl Dwarf {
         })
     }
 
+    /// The definition of a type that is only declared here; else the type itself.
+    pub fn defined(&self, of: &Type) -> Type {
+        let Type::Declared(entry) = of else { return of.clone() };
+        let Some(own) = self.stripped(*entry) else { return of.clone() };
+        let declared = self.die(own).is_some_and(|die| die.attr_value(gimli::DW_AT_declaration).is_some());
+        let found = declared.then(|| self.find_type(&self.name(own)?)).flatten();
+        found.unwrap_or(Type::Declared(own))
+    }
+
+    /// Are two types one? Each unit declares those it uses.
+    pub fn same(&self, one: &Type, other: &Type) -> bool {
+        let (Type::Declared(a), Type::Declared(b)) = (one, other) else { return one == other };
+        let (Some(a), Some(b)) = (self.stripped(*a), self.stripped(*b)) else { return false };
+        let outline = |entry| {
+            let members = self.members(&Type::Declared(entry)).into_iter();
+            members.map(|member| (member.name, member.offset, member.base)).collect::<Vec<_>>()
+        };
+        a == b
+            || (self.name(a).is_some()
+                && self.name(a) == self.name(b)
+                && self.size(one) == self.size(other)
+                && outline(a) == outline(b))
+    }
+
     /// A named type (struct, typedef, base type), for casts; the first unit that declares it wins.
     pub fn find_type(&self, name: &str) -> Option<Type> {
         let plain =

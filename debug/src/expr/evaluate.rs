@@ -170,7 +170,12 @@ impl FrameScope<'_> {
                 let dwarf =
                     inner.dwarf.clone().or_else(|| self.modules.iter().find_map(|(_, dwarf)| dwarf.clone()));
                 let of = self.named(name, dwarf.as_deref())?;
-                let loaded = self.load(&inner)?;
+                let mut loaded = self.load(&inner)?;
+                if let (Shape::Pointer(from), Some(dwarf)) = (shape(&inner), &dwarf)
+                    && let Shape::Pointer(to) = dwarf.shape(&of)
+                {
+                    loaded = self.converted(loaded, &from, &to, dwarf)?;
+                }
                 let size = size(dwarf.as_deref(), &of).unwrap_or(8);
                 Ok(Place { at: Where::Value(loaded), of, size, dwarf })
             }

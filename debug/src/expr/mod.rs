@@ -1,6 +1,7 @@
 //! Expressions that name a place: `balance`, `p->next->count`, `*p`, `a[3].x`, `*(int *)0x7f00@4`, `$rdi`,
 //! `@0x7f00,16`.
 
+mod bases;
 mod contained;
 mod evaluate;
 mod parse;
