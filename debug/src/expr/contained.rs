@@ -23,6 +23,17 @@ const POINTERS: [&str; 12] = [
     "scoped_refptr<",
     "scoped_ptr<",
 ];
+/// Those with one value behind them, unless it is an array.
+const ONE: [&str; 8] = [
+    "unique_ptr<",
+    "shared_ptr<",
+    "__shared_ptr<",
+    "reference_wrapper<",
+    "intrusive_ptr<",
+    "scoped_refptr<",
+    "scoped_ptr<",
+    "optional<",
+];
 /// Rust's cells and locks.
 const CELLS: [&str; 8] =
     ["RefCell<", "UnsafeCell<", "SyncUnsafeCell<", "Cell<", "Mutex<", "RwLock<", "ManuallyDrop<", "Atomic"];
@@ -79,6 +90,26 @@ impl FrameScope<'_> {
         let element =
             if name == "String" { Some(Type::Integer(1, false)) } else { dwarf.parameter(&place.of, "T") };
         Ok(element.map(|element| Place { of: Type::Pointer(Box::new(element)), size: 8, ..found }))
+    }
+
+    /// Is it a reference or smart pointer that has one value behind it, not elements one behind the other?
+    pub(super) fn holds_one(&self, place: &Place) -> bool {
+        let Some(dwarf) = &place.dwarf else { return false };
+        let name = dwarf.stripped_name(&place.of).unwrap_or_default();
+        match dwarf.shape(&place.of) {
+            // Rust's raw pointers count as C's do; its references and boxes go by the name of their type.
+            Shape::Pointer(_) => dwarf.is_rust(&place.of) && !name.is_empty() && !name.starts_with('*'),
+            Shape::Struct(_) if dwarf.is_rust(&place.of) => {
+                name.starts_with("Rc<") || name.starts_with("Arc<")
+            }
+            Shape::Struct(_) => {
+                // Of an array: "shared_ptr<int []>", "unique_ptr<int [], ...>".
+                let first = name.split(',').next().unwrap_or_default();
+                ONE.iter().any(|own| name.starts_with(own))
+                    && !first.trim_end_matches('>').trim().ends_with(']')
+            }
+            _ => false,
+        }
     }
 
     /// What one of Rust's cells and locks holds.

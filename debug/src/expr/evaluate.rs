@@ -408,6 +408,13 @@ impl FrameScope<'_> {
     }
 
     fn element(&self, outer: Place, index: u64) -> Result<Place, EvalError> {
+        if self.holds_one(&outer) {
+            // Behind it is one value, whose elements are meant.
+            return self.element(self.target(outer)?, index);
+        }
+        if let Some(inside) = self.wrapped(&outer)? {
+            return self.element(inside, index);
+        }
         if let Some(inside) = self.contained(&outer)? {
             return self.element(inside, index);
         }
