@@ -1,9 +1,13 @@
 //! Executables and libraries: symbols, source lines, unwind tables.
 
-use std::{ops::Range, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Range,
+    sync::Arc,
+};
 
 use gimli::{EndianArcSlice, RunTimeEndian};
-use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, SymbolKind};
+use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTable, SymbolKind};
 
 use crate::dwarf::{Dwarf, Reader};
 
@@ -68,6 +72,14 @@ pub struct Module {
     head: Vec<u8>,
     /// Loadable pieces: (file offset, bytes in the file, address as linked).
     segments: Vec<(u64, u64, u64)>,
+    /// Names of its thread-local variables.
+    locals: BTreeSet<String>,
+    /// Variables that other modules may use, as linked.
+    exported: BTreeMap<String, u64>,
+    /// Where the dynamic linker puts the addresses of variables the module uses, as linked.
+    slots: BTreeMap<String, u64>,
+    /// Where an executable has copies of libraries' variables, as linked.
+    copied: BTreeMap<String, u64>,
     /// Size and alignment of its thread-local block.
     tls: Option<(u64, u64)>,
     context: Option<addr2line::Context<Reader>>,
@@ -128,8 +140,27 @@ impl Module {
             })
             .collect();
         let tls = tls(&file);
+        let mut locals = thread_locals(&file);
+        locals.extend(debug.iter().flat_map(thread_locals));
+        let exported = exported(&file);
+        let slots = related(&file, object::elf::R_X86_64_GLOB_DAT);
+        let copied = related(&file, object::elf::R_X86_64_COPY);
         let head = data[..data.len().min(4096)].to_vec();
-        Ok(Module { path: path.to_vec(), build_id, symbols, head, segments, tls, context, dwarf, unwind })
+        Ok(Module {
+            path: path.to_vec(),
+            build_id,
+            symbols,
+            head,
+            segments,
+            locals,
+            exported,
+            slots,
+            copied,
+            tls,
+            context,
+            dwarf,
+            unwind,
+        })
     }
 
     /// Is this how the file begins (at most a page)?
@@ -196,6 +227,26 @@ impl Module {
         Some((symbol, address - symbol.address))
     }
 
+    /// Did the linker keep the variable with this linkage name?
+    pub fn has_variable(&self, name: &str) -> bool {
+        self.locals.contains(name) || self.symbols.iter().any(|symbol| symbol.data && symbol.name == name)
+    }
+
+    /// Address, as linked, of a variable that other modules may use.
+    pub fn exported(&self, name: &str) -> Option<u64> {
+        self.exported.get(name).copied()
+    }
+
+    /// Where, as linked, the dynamic linker puts the address of a variable the module uses.
+    pub fn slot(&self, name: &str) -> Option<u64> {
+        self.slots.get(name).copied()
+    }
+
+    /// Address, as linked, of an executable's copy of a library's variable: the one that is used.
+    pub fn copied(&self, name: &str) -> Option<u64> {
+        self.copied.get(name).copied()
+    }
+
     /// A section kept for unwinding: addresses as linked, content.
     pub(crate) fn section(&self, name: &str) -> Option<(Range<u64>, &[u8])> {
         let (_, range, data) = self.unwind.iter().find(|(own, ..)| *own == name)?;
@@ -248,6 +299,37 @@ fn tls(file: &object::File<'_>) -> Option<(u64, u64)> {
     let endian = elf.endian();
     let header = elf.elf_program_headers().iter().find(|h| h.p_type(endian) == object::elf::PT_TLS)?;
     Some((header.p_memsz(endian), header.p_align(endian)))
+}
+
+fn thread_locals(file: &object::File<'_>) -> BTreeSet<String> {
+    let all = file.symbols().chain(file.dynamic_symbols());
+    all.filter(|symbol| symbol.kind() == SymbolKind::Tls && !symbol.is_undefined())
+        .filter_map(|symbol| Some(symbol.name().ok()?.to_owned()))
+        .collect()
+}
+
+fn exported(file: &object::File<'_>) -> BTreeMap<String, u64> {
+    file.dynamic_symbols()
+        .filter(|symbol| symbol.kind() == SymbolKind::Data && symbol.address() != 0)
+        .filter_map(|symbol| Some((symbol.name().ok()?.to_owned(), symbol.address())))
+        .collect()
+}
+
+/// Places of the relocations of one type (System V ABI x86-64, 4.4) of what may be a variable.
+fn related(file: &object::File<'_>, r_type: object::elf::RelocationType) -> BTreeMap<String, u64> {
+    let (Some(relocations), Some(table)) = (file.dynamic_relocations(), file.dynamic_symbol_table()) else {
+        return BTreeMap::new();
+    };
+    let wanted = object::RelocationFlags::Elf { r_type };
+    relocations
+        .filter(|(_, relocation)| relocation.flags() == wanted)
+        .filter_map(|(at, relocation)| {
+            let object::RelocationTarget::Symbol(index) = relocation.target() else { return None };
+            let symbol = table.symbol_by_index(index).ok()?;
+            (symbol.kind() != SymbolKind::Text).then_some(())?;
+            Some((symbol.name().ok()?.to_owned(), at))
+        })
+        .collect()
 }
 
 fn symbols(file: &object::File<'_>) -> Vec<Symbol> {

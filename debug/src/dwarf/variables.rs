@@ -221,6 +221,14 @@ impl Dwarf {
         }
     }
 
+    /// The name the linker knows a variable by; `None` for one that only its own unit knows.
+    pub fn linkage_name(&self, variable: &Variable) -> Option<String> {
+        if let Some((unit, value)) = self.attribute(variable.entry, gimli::DW_AT_linkage_name) {
+            return self.string(unit, value);
+        }
+        self.attribute(variable.entry, gimli::DW_AT_external).and_then(|_| self.name(variable.entry))
+    }
+
     /// Every named variable: told its name, the function it is in, and whether it has a fixed address.
     pub fn each_variable(&self, each: &mut dyn FnMut(&str, Option<&str>, bool)) {
         for unit in 0..self.units.len() {

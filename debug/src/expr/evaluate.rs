@@ -225,8 +225,9 @@ impl FrameScope<'_> {
             let address = if i == 0 { self.address.wrapping_sub(loaded.bias) } else { 0 };
             let mut places: Vec<(String, Place)> = Vec::new();
             let mut error = None;
-            for variable in found {
-                match self.locate(&variable, loaded, dwarf, address) {
+            for variable in kept(found, loaded, dwarf) {
+                let located = self.locate(&variable, loaded, dwarf, address);
+                match located.map(|place| self.resolved(place, &variable, loaded, dwarf)) {
                     // Several units may describe one definition.
                     Ok(place) if places.iter().any(|(_, known)| known.at == place.at) => {}
                     Ok(place) => places.push((variable.where_declared, place)),
@@ -284,6 +285,30 @@ impl FrameScope<'_> {
             }
             _ => Err(missing),
         }
+    }
+
+    /// The place of a global where the dynamic linker made the modules use another one of its name: the
+    /// executable's copy, or a library's loaded earlier.
+    fn resolved(&self, place: Place, variable: &Variable, loaded: &Loaded, dwarf: &Dwarf) -> Place {
+        let Where::Memory(own) = place.at else { return place };
+        let Some(name) = dwarf.linkage_name(variable) else { return place };
+        let runs_at = |(loaded, linked): (&Loaded, u64)| linked.wrapping_add(loaded.bias);
+        // What is not exported is used where it is.
+        if loaded.module.exported(&name).map(|linked| runs_at((loaded, linked))) != Some(own) {
+            return place;
+        }
+        // The code at the instruction sees what its own module's slot says, the library's what that one's says.
+        let mut slots = self.modules.iter().take(1).map(|(first, _)| first).chain([loaded]);
+        let slot = slots.find_map(|user| {
+            let mut bytes = [0; 8];
+            self.machine.read(runs_at((user, user.module.slot(&name)?)), &mut bytes).then_some(())?;
+            Some(u64::from_le_bytes(bytes)).filter(|at| *at != 0)
+        });
+        let copy = || {
+            let mut modules = self.modules.iter();
+            modules.find_map(|(program, _)| Some(runs_at((program, program.module.copied(&name)?))))
+        };
+        Place { at: Where::Memory(slot.or_else(copy).unwrap_or(own)), ..place }
     }
 
     fn locate(
@@ -510,6 +535,16 @@ impl FrameScope<'_> {
         };
         Ok((0..name.pointers).fold(base, |of, _| Type::Pointer(Box::new(of))))
     }
+}
+
+/// Those of some globals that the linker kept: of what is defined more than once, it throws the others away.
+fn kept(found: Vec<Variable>, loaded: &Loaded, dwarf: &Dwarf) -> Vec<Variable> {
+    let is_kept = |variable: &Variable| {
+        dwarf.linkage_name(variable).is_none_or(|name| loaded.module.has_variable(&name))
+    };
+    // None at all are kept where the symbols were stripped.
+    let some = found.iter().any(is_kept);
+    found.into_iter().filter(|variable| !some || is_kept(variable)).collect()
 }
 
 /// The place of a member that is at the same distance in every object.
