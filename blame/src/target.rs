@@ -299,20 +299,28 @@ fn explain(
         }
         EvalError::Unknown { name, place } => {
             let mut functions: Vec<String> = Vec::new();
+            let mut foreign: Vec<String> = Vec::new();
             let mut known: Vec<String> = Vec::new();
-            let mut nowhere = false;
+            let (mut nowhere, mut nowhere_own) = (false, false);
             for (loaded, dwarf) in &scene.modules {
                 let Some(dwarf) = dwarf else { continue };
-                dwarf.each_variable(&mut |own, function, fixed| {
-                    nowhere |= own == name && function.is_none() && !fixed;
-                    match function {
-                        Some(function) if own == name && !functions.iter().any(|f| f == function) => {
-                            functions.push(function.into());
+                dwarf.each_variable(&mut |own| {
+                    if own.name == name {
+                        let users = look::is_users(own.file, &loaded.module.path);
+                        let list = if users { &mut functions } else { &mut foreign };
+                        match own.function {
+                            Some(function) if !list.iter().any(|f| f == function) => {
+                                list.push(function.into());
+                            }
+                            Some(_) => {}
+                            None => {
+                                nowhere |= !own.fixed;
+                                nowhere_own |= !own.fixed && own.defined && users;
+                            }
                         }
-                        _ => {}
                     }
-                    if fixed && own.len() <= MOST_NAME && known.len() < MOST_NAMES {
-                        known.push(own.into());
+                    if own.fixed && own.name.len() <= MOST_NAME && known.len() < MOST_NAMES {
+                        known.push(own.name.into());
                     }
                 });
                 // Locals of the frames, which are spelt wrong as easily.
@@ -323,7 +331,9 @@ fn explain(
                     }
                 }
             }
-            if functions.is_empty() && nowhere {
+            // Of the user's own code first: another library's variables are seldom meant.
+            functions.extend(foreign);
+            if nowhere_own || functions.is_empty() && nowhere {
                 // The program has it, and the compiler gave it no place.
                 let source = LocateError::OptimisedOut;
                 return BlameError::Eval(EvalError::Nowhere { name, source });

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use gimli::{AttributeValue, DebuggingInformationEntry, EndianArcSlice, RunTimeEndian, UnitOffset, UnitRef};
 pub use locate::{Evaluated, LocateError, Machine, Piece};
 pub use types::{Member, Shape, Type};
-pub use variables::{Scope, Variable};
+pub use variables::{Named, Scope, Variable};
 
 /// How DWARF sections are read.
 pub type Reader = EndianArcSlice<RunTimeEndian>;

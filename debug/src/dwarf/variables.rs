@@ -36,6 +36,21 @@ pub struct Variable {
     pub where_declared: String,
 }
 
+/// A variable as [`Dwarf::each_variable`] tells it.
+#[derive(Clone, Copy, Debug)]
+pub struct Named<'a> {
+    /// The file of its unit.
+    pub file: &'a str,
+    /// Name.
+    pub name: &'a str,
+    /// The function it is in.
+    pub function: Option<&'a str>,
+    /// It has a fixed address, or is thread-local.
+    pub fixed: bool,
+    /// It is defined here, not only declared.
+    pub defined: bool,
+}
+
 /// A search for globals of one name in one unit.
 struct Hunt<'a> {
     wanted: &'a str,
@@ -229,11 +244,12 @@ impl Dwarf {
         self.attribute(variable.entry, gimli::DW_AT_external).and_then(|_| self.name(variable.entry))
     }
 
-    /// Every named variable: told its name, the function it is in, and whether it has a fixed address.
-    pub fn each_variable(&self, each: &mut dyn FnMut(&str, Option<&str>, bool)) {
+    /// Every named variable.
+    pub fn each_variable(&self, each: &mut dyn FnMut(&Named<'_>)) {
         for unit in 0..self.units.len() {
             if let Some(root) = self.root(unit) {
-                self.walk(root, None, each, 0);
+                let file = self.file(root);
+                self.walk(root, (&file, None), each, 0);
             }
         }
     }
@@ -241,8 +257,8 @@ impl Dwarf {
     fn walk(
         &self,
         parent: Entry,
-        function: Option<&str>,
-        each: &mut dyn FnMut(&str, Option<&str>, bool),
+        (file, function): (&str, Option<&str>),
+        each: &mut dyn FnMut(&Named<'_>),
         depth: usize,
     ) {
         if depth > 32 {
@@ -252,21 +268,33 @@ impl Dwarf {
             match die.tag() {
                 gimli::DW_TAG_variable | gimli::DW_TAG_formal_parameter => {
                     if let Some(name) = self.name(child) {
-                        each(&name, function, self.is_static(child));
+                        let fixed = self.is_static(child);
+                        let defined = die.attr_value(gimli::DW_AT_declaration).is_none();
+                        each(&Named { file, name: &name, function, fixed, defined });
                     }
                 }
                 gimli::DW_TAG_subprogram => {
                     let name = self.name(child);
-                    self.walk(child, name.as_deref(), each, depth + 1);
+                    self.walk(child, (file, name.as_deref()), each, depth + 1);
                 }
                 gimli::DW_TAG_namespace
                 | gimli::DW_TAG_module
                 | gimli::DW_TAG_lexical_block
                 | gimli::DW_TAG_inlined_subroutine
                 | gimli::DW_TAG_structure_type
-                | gimli::DW_TAG_class_type => self.walk(child, function, each, depth + 1),
+                | gimli::DW_TAG_class_type => self.walk(child, (file, function), each, depth + 1),
                 _ => {}
             }
+        }
+    }
+
+    /// The file of a unit, with its directory.
+    fn file(&self, root: Entry) -> String {
+        let name = self.name(root).unwrap_or_default();
+        let directory = self.attribute(root, gimli::DW_AT_comp_dir);
+        match directory.and_then(|(unit, value)| self.string(unit, value)) {
+            Some(directory) if !name.starts_with('/') => format!("{directory}/{name}"),
+            _ => name,
         }
     }
 
