@@ -335,7 +335,7 @@ fn explain(
             functions.extend(foreign);
             if nowhere_own || functions.is_empty() && nowhere {
                 // The program has it, and the compiler gave it no place.
-                let source = LocateError::OptimisedOut;
+                let source = LocateError::Removed;
                 return BlameError::Eval(EvalError::Nowhere { name, source });
             }
             if functions.is_empty() {

@@ -44,6 +44,9 @@ pub enum LocateError {
     /// The compiler gives no location at this instruction.
     #[error("optimised out at this instruction")]
     OptimisedOut,
+    /// The compiler or the linker left a global out.
+    #[error("optimised out: the program was built without it, so it has no place in memory anywhere")]
+    Removed,
     /// A register that unwinding does not recover is needed.
     #[error("needs register {0}, which is not known in this frame")]
     Register(u16),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::parse::{Expr, TypeName};
 use crate::{
-    dwarf::{Dwarf, LocateError, Machine, Member, Piece, Shape, Type, Variable},
+    dwarf::{Dwarf, LocateError, Machine, Piece, Shape, Type, Variable},
     unwind::Loaded,
 };
 
@@ -102,7 +102,7 @@ pub struct FrameScope<'a> {
 }
 
 /// Largest place accepted, bytes.
-const MOST_BYTES: u64 = 1 << 20;
+pub(super) const MOST_BYTES: u64 = 1 << 20;
 
 /// Most pointers a member is looked for behind.
 const MOST_POINTERS: usize = 8;
@@ -216,43 +216,7 @@ impl FrameScope<'_> {
                 return self.field(this, name, 0);
             }
         }
-        for (i, (loaded, dwarf)) in self.modules.iter().enumerate() {
-            let Some(dwarf) = dwarf else { continue };
-            let found = dwarf.globals(name);
-            if found.is_empty() {
-                continue;
-            }
-            let address = if i == 0 { self.address.wrapping_sub(loaded.bias) } else { 0 };
-            let mut places: Vec<(String, Place)> = Vec::new();
-            let mut error = None;
-            for variable in kept(found, loaded, dwarf) {
-                let located = self.locate(&variable, loaded, dwarf, address);
-                match located.map(|place| self.resolved(place, &variable, loaded, dwarf)) {
-                    // Several units may describe one definition.
-                    Ok(place) if places.iter().any(|(_, known)| known.at == place.at) => {}
-                    Ok(place) => places.push((variable.where_declared, place)),
-                    Err(why) => error = Some(why),
-                }
-            }
-            return match (places.len(), error) {
-                (1, _) => Ok(places.remove(0).1),
-                (0, Some(error)) => Err(error),
-                _ => {
-                    let text = |(declared, place): (String, Place)| match place.at {
-                        Where::Memory(at) => format!("in {declared}, @{at:#x},{}", place.size),
-                        _ => format!("in {declared}"),
-                    };
-                    Err(EvalError::Ambiguous {
-                        name: name.into(),
-                        places: places.into_iter().map(text).collect(),
-                    })
-                }
-            };
-        }
-        if self.modules.iter().all(|(_, dwarf)| dwarf.is_none()) {
-            return Err(EvalError::NoDebugInfo { name: name.into() });
-        }
-        Err(EvalError::Unknown { name: name.into(), place: self.place.clone() })
+        self.global(name)
     }
 
     /// What a pointer, or something that stands for one, points to.
@@ -287,31 +251,7 @@ impl FrameScope<'_> {
         }
     }
 
-    /// The place of a global where the dynamic linker made the modules use another one of its name: the
-    /// executable's copy, or a library's loaded earlier.
-    fn resolved(&self, place: Place, variable: &Variable, loaded: &Loaded, dwarf: &Dwarf) -> Place {
-        let Where::Memory(own) = place.at else { return place };
-        let Some(name) = dwarf.linkage_name(variable) else { return place };
-        let runs_at = |(loaded, linked): (&Loaded, u64)| linked.wrapping_add(loaded.bias);
-        // What is not exported is used where it is.
-        if loaded.module.exported(&name).map(|linked| runs_at((loaded, linked))) != Some(own) {
-            return place;
-        }
-        // The code at the instruction sees what its own module's slot says, the library's what that one's says.
-        let mut slots = self.modules.iter().take(1).map(|(first, _)| first).chain([loaded]);
-        let slot = slots.find_map(|user| {
-            let mut bytes = [0; 8];
-            self.machine.read(runs_at((user, user.module.slot(&name)?)), &mut bytes).then_some(())?;
-            Some(u64::from_le_bytes(bytes)).filter(|at| *at != 0)
-        });
-        let copy = || {
-            let mut modules = self.modules.iter();
-            modules.find_map(|(program, _)| Some(runs_at((program, program.module.copied(&name)?))))
-        };
-        Place { at: Where::Memory(slot.or_else(copy).unwrap_or(own)), ..place }
-    }
-
-    fn locate(
+    pub(super) fn locate(
         &self,
         variable: &Variable,
         loaded: &Loaded,
@@ -359,77 +299,6 @@ impl FrameScope<'_> {
             EvalError::Operator("a void pointer cannot be followed: cast it, as in *(int *)p".into())
         })?;
         Ok(Place { at: Where::Memory(address), of, size, dwarf })
-    }
-
-    pub(super) fn member(&self, outer: Place, name: &str) -> Result<Place, EvalError> {
-        let missing =
-            || EvalError::NoMember { of: type_name(outer.dwarf.as_deref(), &outer.of), member: name.into() };
-        let dwarf = outer.dwarf.as_ref().ok_or_else(missing)?;
-        if let Some(members) = dwarf.member(&outer.of, name) {
-            return self.parts(&outer, &members, dwarf)?.ok_or_else(missing);
-        }
-        // Of an enum with content: the variant it is now, or a member of that.
-        let bytes = self.bytes(&outer).ok_or_else(missing)?;
-        let variant = dwarf.active(&outer.of, &bytes).ok_or_else(missing)?;
-        let inner = self.part(&outer, &variant, dwarf)?.ok_or_else(missing)?;
-        if variant.name == name {
-            return Ok(inner);
-        }
-        let members = dwarf.member(&inner.of, name).ok_or_else(|| EvalError::NoMember {
-            of: format!("{}, which is {} now,", type_name(Some(dwarf), &outer.of), variant.name),
-            member: name.into(),
-        })?;
-        self.parts(&inner, &members, dwarf)?.ok_or_else(missing)
-    }
-
-    /// The place of the last of some members, each inside the one before.
-    pub(super) fn parts(
-        &self,
-        outer: &Place,
-        members: &[Member],
-        dwarf: &Arc<Dwarf>,
-    ) -> Result<Option<Place>, EvalError> {
-        let mut place = outer.clone();
-        for member in members {
-            match self.part(&place, member, dwarf)? {
-                Some(inner) => place = inner,
-                None => return Ok(None),
-            }
-        }
-        Ok(Some(place))
-    }
-
-    /// A member's place; `None` if the outer one has too few bytes.
-    pub(super) fn part(
-        &self,
-        outer: &Place,
-        member: &Member,
-        dwarf: &Arc<Dwarf>,
-    ) -> Result<Option<Place>, EvalError> {
-        let Some(base) = member.dynamic else { return Ok(fixed_part(outer, member, dwarf)) };
-        let name = || type_name(Some(dwarf), &member.of);
-        let Where::Memory(object) = outer.at else {
-            let text = format!("the virtual base class {} of what is not in memory cannot be found", name());
-            return Err(EvalError::Operator(text));
-        };
-        let found = dwarf.virtual_base(base, object, 0, self.machine);
-        let at = found.map_err(|source| EvalError::Nowhere {
-            name: format!("the virtual base class {} of the object at {object:#x}", name()),
-            source,
-        })?;
-        self.at(at, member.of.clone(), outer.dwarf.clone()).map(Some)
-    }
-
-    /// The bytes of a place that is not too large.
-    fn bytes(&self, place: &Place) -> Option<Vec<u8>> {
-        match &place.at {
-            Where::Elsewhere(bytes) => Some(bytes.clone()),
-            Where::Memory(at) => {
-                let mut bytes = vec![0; usize::try_from(place.size.min(MOST_BYTES)).ok()?];
-                self.machine.read(*at, &mut bytes).then_some(bytes)
-            }
-            Where::Value(_) => None,
-        }
     }
 
     fn element(&self, outer: Place, index: u64) -> Result<Place, EvalError> {
@@ -537,34 +406,6 @@ impl FrameScope<'_> {
     }
 }
 
-/// Those of some globals that the linker kept: of what is defined more than once, it throws the others away.
-fn kept(found: Vec<Variable>, loaded: &Loaded, dwarf: &Dwarf) -> Vec<Variable> {
-    let is_kept = |variable: &Variable| {
-        dwarf.linkage_name(variable).is_none_or(|name| loaded.module.has_variable(&name))
-    };
-    // None at all are kept where the symbols were stripped.
-    let some = found.iter().any(is_kept);
-    found.into_iter().filter(|variable| !some || is_kept(variable)).collect()
-}
-
-/// The place of a member that is at the same distance in every object.
-fn fixed_part(outer: &Place, member: &Member, dwarf: &Arc<Dwarf>) -> Option<Place> {
-    let of = match member.bits {
-        Some((at, bits)) => Type::Bits(Box::new(member.of.clone()), at, bits),
-        None => member.of.clone(),
-    };
-    let size = dwarf.size(&of).unwrap_or(1);
-    let at = match &outer.at {
-        Where::Memory(at) => Where::Memory(at.wrapping_add(member.offset)),
-        Where::Elsewhere(bytes) => {
-            let from = usize::try_from(member.offset).ok()?;
-            Where::Elsewhere(bytes.get(from..from.checked_add(usize::try_from(size).ok()?)?)?.to_vec())
-        }
-        Where::Value(_) => return None,
-    };
-    Some(Place { at, of, size, dwarf: Some(Arc::clone(dwarf)) })
-}
-
 fn value(n: u64, dwarf: Option<Arc<Dwarf>>) -> Place {
     Place { at: Where::Value(n), of: Type::Integer(8, false), size: 8, dwarf }
 }
@@ -620,7 +461,7 @@ fn size(dwarf: Option<&Dwarf>, of: &Type) -> Option<u64> {
     }
 }
 
-fn type_name(dwarf: Option<&Dwarf>, of: &Type) -> String {
+pub(super) fn type_name(dwarf: Option<&Dwarf>, of: &Type) -> String {
     dwarf.map_or_else(|| "this type".into(), |dwarf| dwarf.type_name(of))
 }
 

@@ -4,6 +4,8 @@
 mod bases;
 mod contained;
 mod evaluate;
+mod globals;
+mod members;
 mod parse;
 mod print;
 
