@@ -74,7 +74,29 @@ impl Bench {
         c(&["twins_a.c", "twins_b.c"], "twins", &["-g", "-O0"], "gcc");
         c(&["pointers.cpp"], "pointers-cpp", &["-g", "-O0"], "g++");
         c(&["containers.cpp"], "containers", &["-g", "-O0"], "g++");
-        for (source, name) in [("pointers.rs", "pointers-rust"), ("values.rs", "values")] {
+        c(&["bases.cpp"], "bases", &["-g", "-O0"], "g++");
+        fs::create_dir_all(root.join("lib")).unwrap();
+        let library = root.join("lib/libmoved.so");
+        must(
+            Command::new("gcc")
+                .args(["-g", "-O1", "-fPIC", "-shared", "-o"])
+                .arg(&library)
+                .arg(sources.join("moved_library.c")),
+        );
+        // Without -fPIE its code uses the library's variable as its own: a copy relocation.
+        let program = root.join("bin/moved");
+        must(
+            Command::new("gcc")
+                .args(["-g", "-O1", "-fno-pie", "-no-pie", "-Wl,-rpath,/lib", "-L"])
+                .arg(root.join("lib"))
+                .arg(sources.join("moved.c"))
+                .args(["-lmoved", "-o"])
+                .arg(&program),
+        );
+        libraries(&root, &program);
+        for (source, name) in
+            [("pointers.rs", "pointers-rust"), ("values.rs", "values"), ("indexed.rs", "indexed")]
+        {
             let rust = root.join("bin").join(name);
             let flags = ["-g", "--edition=2021", "-o"];
             must(Command::new("rustc").args(flags).arg(&rust).arg(sources.join(source)));
@@ -140,6 +162,9 @@ fn answers() {
     processes_and_the_kernel(&bench);
     languages_and_what_compilers_leave(&bench);
     what_a_language_writes(&bench);
+    base_classes(&bench);
+    indexed(&bench);
+    what_the_linker_moved(&bench);
     kinds(&bench);
     where_it_came_from(&bench);
     the_same_again(&bench);
@@ -306,6 +331,96 @@ fn what_a_language_writes(bench: &Bench) {
     assert!(answer["bytes"].as_str().unwrap().starts_with("04000000"), "{answer:#}");
     let said = bench.refused(&run, &at_crash(&["order.next.count"]));
     assert!(said.contains("which is Some now"), "{said}");
+}
+
+/// Values and the lines of the last writes.
+fn values(bench: &Bench, run: &str, file: &str, wanted: &[(&str, &str, &str)]) {
+    for (what, value, line) in wanted {
+        let answer = last(bench, run, &[what], &mark(file, line));
+        assert_eq!(answer["value"], *value, "{what}: {answer:#}");
+    }
+}
+
+fn base_classes(bench: &Bench) {
+    let run = bench.record("bases");
+    values(
+        bench,
+        &run,
+        "bases.cpp",
+        &[
+            ("d.id", "99", "ID"),
+            ("half->id", "99", "ID"),
+            ("root->id", "99", "ID"),
+            ("((Base*)half)->id", "99", "ID"),
+            ("((Base*)&d)->id", "99", "ID"),
+            ("r.y", "2", "Y"),
+            ("((Q*)&r)->y", "2", "Y"),
+            ("((Q*)&same)->y", "2", "Y"),
+            ("((R*)q)->z", "3", "Z"),
+            ("row[1]", "8", "ROW"),
+        ],
+    );
+    let answer = bench.ask(&run, &at_crash(&["((D*)half)->d"]));
+    assert_eq!(answer["value"], "4", "{answer:#}");
+    // Where a virtual base class is, is not in the object's own bytes.
+    let answer = bench.ask(&run, &at_crash(&["d"]));
+    let value = answer["value"].as_str().unwrap();
+    assert!(
+        value.contains("<virtual Base>") && value.contains("d = 4") && !value.contains("id ="),
+        "{value}"
+    );
+    for (what, why) in [
+        ("((D*)root)->d", "virtual base class"),
+        ("((P*)&twice)->x", "ambiguous"),
+        ("((R*)none)->z", "not mapped"),
+        ("shared[1]", "[] needs"),
+        ("maybe[1]", "[] needs"),
+    ] {
+        let said = bench.refused(&run, &at_crash(&[what]));
+        assert!(said.contains(why), "{what}: {said}");
+    }
+}
+
+fn indexed(bench: &Bench) {
+    let run = bench.record("indexed");
+    values(
+        bench,
+        &run,
+        "indexed.rs",
+        &[
+            ("boxed[1]", "22", "BOXED"),
+            ("raw[1]", "22", "BOXED"),
+            ("counted[1]", "55", "COUNTED"),
+            ("CONST", "{value = {value = 8}}", "CONST"),
+        ],
+    );
+    // How the library wraps a thread-local is its own affair.
+    let answer = last(bench, &run, &["LAZY"], &mark("indexed.rs", "LAZY"));
+    assert!(answer["bytes"].as_str().unwrap().starts_with("09000000"), "{answer:#}");
+    last(bench, &run, &["TWICE"], &mark("indexed.rs", "TWICE"));
+    let said = bench.refused(&run, &at_crash(&["single[1]"]));
+    assert!(said.contains("[] needs"), "{said}");
+}
+
+/// A copy relocation, a static without a place, text behind a NUL, a bit-field written with its own value.
+fn what_the_linker_moved(bench: &Bench) {
+    let run = bench.record("moved");
+    let added = mark("moved_library.c", "ADDED");
+    let answer = last(bench, &run, &["shared_count"], &added);
+    assert_eq!((&answer["last"]["old"], &answer["value"]), (&"7".into(), &"17".into()), "{answer:#}");
+    let library = "moved_library.c";
+    values(bench, &run, library, &[("own_count", "8", "OWN"), ("hidden_count", "6", "HIDDEN")]);
+    let said = bench.refused(&run, &at_crash(&["table"]));
+    assert!(said.contains("optimised out"), "{said}");
+
+    let answer = last(bench, &run, &["name"], &mark("moved.c", "NAME"));
+    assert_eq!(answer["value"], r#""\x00\x00abc""#, "{answer:#}");
+    assert_eq!(bench.ask(&run, &at_crash(&["plain"]))["value"], "\"plain\"");
+
+    last(bench, &run, &["bits->high"], &mark("moved.c", "HIGH"));
+    let answer = bench.ask(&run, &at_crash(&["bits->low"]));
+    let from = answer["unwritten"][0]["from"].as_str().unwrap_or_default();
+    assert!(answer["last"].is_null() && from.starts_with("zero since the page was first used"), "{answer:#}");
 }
 
 fn kinds(bench: &Bench) {
