@@ -417,10 +417,16 @@ fn what_the_linker_moved(bench: &Bench) {
     assert_eq!(answer["value"], r#""\x00\x00abc""#, "{answer:#}");
     assert_eq!(bench.ask(&run, &at_crash(&["plain"]))["value"], "\"plain\"");
 
-    last(bench, &run, &["bits->high"], &mark("moved.c", "HIGH"));
-    let answer = bench.ask(&run, &at_crash(&["bits->low"]));
-    let from = answer["unwritten"][0]["from"].as_str().unwrap_or_default();
-    assert!(answer["last"].is_null() && from.starts_with("zero since the page was first used"), "{answer:#}");
+    for page in [0, 1000, 4000] {
+        let (low, high) = (format!("bits[{}].low", page * 1024), format!("bits[{}].high", page * 1024));
+        last(bench, &run, &[&high], &mark("moved.c", "HIGH"));
+        let answer = bench.ask(&run, &at_crash(&[&low]));
+        let from = answer["unwritten"][0]["from"].as_str().unwrap_or_default();
+        assert!(
+            answer["last"].is_null() && from.starts_with("zero since the page was first used"),
+            "{answer:#}"
+        );
+    }
 }
 
 fn kinds(bench: &Bench) {

@@ -28,9 +28,12 @@ int main(int argc, char **argv) {
     name[0] = 0;
     memcpy(name + 2, "abc", 3); /* NAME */
     memcpy(plain, "plain", 6);
-    bits = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    bits->low = 0;
-    bits->high = 17; /* HIGH */
+    /* Many pages: some are made of frames that were zero before. */
+    bits = mmap(NULL, 4096 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int i = 0; i < 4096; i++) {
+        bits[i * 1024].low = 0;
+        bits[i * 1024].high = 17; /* HIGH */
+    }
     if (filled(argc) && shared_count > 0) {
         abort();
     }
