@@ -29,8 +29,8 @@ int main(int argc, char **argv) {
     memcpy(name + 2, "abc", 3); /* NAME */
     memcpy(plain, "plain", 6);
     /* Many pages: some are made of frames that were zero before. */
-    bits = mmap(NULL, 4096 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    for (int i = 0; i < 4096; i++) {
+    bits = mmap(NULL, 1200 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (int i = 0; i < 1200; i++) {
         bits[i * 1024].low = 0;
         bits[i * 1024].high = 17; /* HIGH */
     }
