@@ -358,6 +358,8 @@ fn base_classes(bench: &Bench) {
             ("((Q*)&same)->y", "2", "Y"),
             ("((R*)q)->z", "3", "Z"),
             ("row[1]", "8", "ROW"),
+            ("((M*)&twice)->x", "6", "MX"),
+            ("mixed.id", "70", "OWN"),
         ],
     );
     let answer = bench.ask(&run, &at_crash(&["((D*)half)->d"]));
@@ -372,6 +374,7 @@ fn base_classes(bench: &Bench) {
     for (what, why) in [
         ("((D*)root)->d", "virtual base class"),
         ("((P*)&twice)->x", "ambiguous"),
+        ("twice.x", "it is in L::P and in M::P"),
         ("((R*)none)->z", "not mapped"),
         ("shared[1]", "[] needs"),
         ("maybe[1]", "[] needs"),

@@ -35,6 +35,12 @@ struct M : P {
 struct Twice : L, M {
     int t;
 };
+// A name that one way hides from the other.
+struct Plain : virtual Base {};
+struct Own : virtual Base {
+    int id = 7;
+};
+struct Mixed : Plain, Own {};
 
 static void change(B &b) { b.id = 99; /* ID */ }
 
@@ -47,6 +53,7 @@ int main() {
     R &same = r;
     Q *none = nullptr;
     Twice twice = {};
+    Mixed mixed;
     auto shared = std::make_shared<int>(5);
     std::unique_ptr<int[]> row(new int[3]{1, 2, 3});
     std::optional<int> maybe = 6;
@@ -55,7 +62,9 @@ int main() {
     r.y = 2; /* Y */
     r.z = 3; /* Z */
     row[1] = 8; /* ROW */
-    if (*shared && half->id && root->id && q->y && !none && same.z && *maybe && !twice.t) {
+    twice.M::x = 6; /* MX */
+    mixed.id = 70; /* OWN */
+    if (*shared && half->id && root->id && q->y && !none && same.z && *maybe && !twice.t && mixed.id) {
         std::abort();
     }
 }

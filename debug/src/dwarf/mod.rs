@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use gimli::{AttributeValue, DebuggingInformationEntry, EndianArcSlice, RunTimeEndian, UnitOffset, UnitRef};
 pub use locate::{Evaluated, LocateError, Machine, Piece};
+pub(crate) use types::{MOST_DEPTH, MOST_WAYS};
 pub use types::{Member, Shape, Type};
 pub use variables::{Named, Scope, Variable};
 

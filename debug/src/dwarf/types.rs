@@ -72,6 +72,10 @@ pub struct Member {
     pub dynamic: Option<Entry>,
 }
 
+/// Deepest inheritance, and most ways from a class to a base class or member, looked through.
+pub(crate) const MOST_DEPTH: usize = 16;
+pub(crate) const MOST_WAYS: usize = 64;
+
 /// Longest chain of typedefs and qualifiers followed.
 const MOST_LINKS: usize = 64;
 
@@ -347,21 +351,32 @@ impl Dwarf {
 
     /// Finds a member by name, also in anonymous members and base classes: those to go through, then itself.
     pub fn member(&self, of: &Type, name: &str) -> Option<Vec<Member>> {
-        self.member_within(of, name, 0)
+        self.ways_to(of, name).into_iter().next()
     }
 
-    fn member_within(&self, of: &Type, name: &str, depth: usize) -> Option<Vec<Member>> {
-        if depth > 16 {
-            return None;
+    /// As [`Dwarf::member`], every way: a class's own hides those of its base classes, and of several in base classes it is
+    /// for C++ to say which is meant.
+    pub fn ways_to(&self, of: &Type, name: &str) -> Vec<Vec<Member>> {
+        let mut found = Vec::new();
+        self.member_within(of, name, &mut Vec::new(), &mut found);
+        found
+    }
+
+    fn member_within(&self, of: &Type, name: &str, way: &mut Vec<Member>, found: &mut Vec<Vec<Member>>) {
+        if way.len() > MOST_DEPTH || found.len() >= MOST_WAYS {
+            return;
         }
         let members = self.members(of);
         if let Some(member) = members.iter().find(|member| member.name == name && !member.base) {
-            return Some(vec![member.clone()]);
+            found.push(way.iter().chain([member]).cloned().collect());
+            return;
         }
-        members.into_iter().filter(|member| member.base || member.name.is_empty()).find_map(|outer| {
-            let inner = self.member_within(&outer.of, name, depth + 1)?;
-            Some([outer].into_iter().chain(inner).collect())
-        })
+        for outer in members.into_iter().filter(|member| member.base || member.name.is_empty()) {
+            let inside = outer.of.clone();
+            way.push(outer);
+            self.member_within(&inside, name, way, found);
+            way.pop();
+        }
     }
 
     /// The definition of a type that is only declared here; else the type itself.

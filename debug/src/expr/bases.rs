@@ -1,13 +1,9 @@
-//! Casts between C++ classes that derive from one another: the pointer moves by the distance of the base class.
+//! C++ classes that derive from one another: which member a name means, and where a cast pointer points.
 
 use std::sync::Arc;
 
 use super::evaluate::{EvalError, FrameScope, Place, Where};
-use crate::dwarf::{Dwarf, Member, Shape, Type};
-
-/// Deepest inheritance, and most ways from a class to a base class, looked through.
-const MOST_DEPTH: usize = 16;
-const MOST_WAYS: usize = 64;
+use crate::dwarf::{Dwarf, MOST_DEPTH, MOST_WAYS, Member, Shape, Type};
 
 impl FrameScope<'_> {
     /// The address that a pointer to a `from` has as a pointer to a `to`, as C++ converts it.
@@ -54,6 +50,54 @@ impl FrameScope<'_> {
             [] => Ok(address),
             [one] => Ok(*one),
             _ => Err(ambiguous()),
+        }
+    }
+}
+
+/// The way to the member that a name means in a class, as C++ looks it up ([class.member.lookup]); `None` if there is none.
+pub(super) fn way_to(of: &Type, name: &str, dwarf: &Dwarf) -> Result<Option<Vec<Member>>, EvalError> {
+    let all = dwarf.ways_to(of, name);
+    if all.len() < 2 {
+        return Ok(all.into_iter().next());
+    }
+    // The class that a way ends in.
+    let owner =
+        |way: &[Member]| way.iter().rfind(|part| part.base).map_or(of.clone(), |base| base.of.clone());
+    // A name in a class hides the same one in its virtual base classes, whichever way leads there.
+    let hidden = |way: &[Member]| {
+        let roots: Vec<Type> =
+            way.iter().filter(|part| part.dynamic.is_some()).map(|part| dwarf.defined(&part.of)).collect();
+        all.iter().any(|other| {
+            let by = dwarf.defined(&owner(other));
+            roots.iter().any(|root| !dwarf.same(&by, root) && !ways(&by, root, dwarf).is_empty())
+        })
+    };
+    // Two ways lead to one place if they go through one virtual base class, or are as long without any.
+    let place = |way: &[Member]| {
+        let from = way.iter().rposition(|part| part.dynamic.is_some());
+        let rest = way.iter().skip(from.map_or(0, |at| at + 1));
+        let distance = rest.fold(0, |sum: u64, part| sum.wrapping_add(part.offset));
+        (from.map(|at| dwarf.defined(&way[at].of)), distance)
+    };
+    let mut shown: Vec<&Vec<Member>> = Vec::new();
+    for way in all.iter().filter(|way| !hidden(way)) {
+        if shown.iter().all(|known| place(known) != place(way)) {
+            shown.push(way);
+        }
+    }
+    match shown.as_slice() {
+        [] => Ok(None),
+        [one] => Ok(Some((*one).clone())),
+        many => {
+            let path = |way: &[Member]| {
+                let bases = way.iter().filter(|part| part.base).map(|base| dwarf.type_name(&base.of));
+                bases.collect::<Vec<_>>().join("::")
+            };
+            Err(EvalError::Operator(format!(
+                "{name} of {} is ambiguous, it is in {}: cast a pointer to the base class that is meant",
+                dwarf.type_name(of),
+                many.iter().map(|way| path(way)).collect::<Vec<_>>().join(" and in ")
+            )))
         }
     }
 }

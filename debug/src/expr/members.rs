@@ -2,7 +2,10 @@
 
 use std::sync::Arc;
 
-use super::evaluate::{EvalError, FrameScope, MOST_BYTES, Place, Where, type_name};
+use super::{
+    bases::way_to,
+    evaluate::{EvalError, FrameScope, MOST_BYTES, Place, Where, type_name},
+};
 use crate::dwarf::{Dwarf, Member, Type};
 
 impl FrameScope<'_> {
@@ -11,7 +14,7 @@ impl FrameScope<'_> {
         let missing =
             || EvalError::NoMember { of: type_name(outer.dwarf.as_deref(), &outer.of), member: name.into() };
         let dwarf = outer.dwarf.as_ref().ok_or_else(missing)?;
-        if let Some(members) = dwarf.member(&outer.of, name) {
+        if let Some(members) = way_to(&outer.of, name, dwarf)? {
             return self.parts(&outer, &members, dwarf)?.ok_or_else(missing);
         }
         // Of an enum with content: the variant it is now, or a member of that.
@@ -21,7 +24,7 @@ impl FrameScope<'_> {
         if variant.name == name {
             return Ok(inner);
         }
-        let members = dwarf.member(&inner.of, name).ok_or_else(|| EvalError::NoMember {
+        let members = way_to(&inner.of, name, dwarf)?.ok_or_else(|| EvalError::NoMember {
             of: format!("{}, which is {} now,", type_name(Some(dwarf), &outer.of), variant.name),
             member: name.into(),
         })?;
