@@ -14,11 +14,14 @@ mod process;
 mod sys;
 mod terminal;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, time::Duration};
 
 use rewind_platform::record::REPORT_FAILED;
 
 use device::Device;
+
+/// Ticks waited for at most: one is enough.
+const MOST_TICKS: usize = 100;
 
 fn main() -> ExitCode {
     if sys::pid() != 1 {
@@ -48,10 +51,21 @@ fn main() -> ExitCode {
 fn start() -> Result<Device, String> {
     mounts::mount_kernel_file_systems(c"/")?;
     sys::raise_open_file_limit()?;
-    // Until the first tick the kernel's timers have its resolution (kernel/time/hrtimer.c, hrtimer_run_queues): sleeps begun
-    // before it would all end with it, whatever their length. Waiting costs virtual time only.
-    std::thread::sleep(std::time::Duration::from_millis(20));
+    wait_for_fine_timers()?;
     Device::open()
+}
+
+/// Until a first tick the kernel's timers have the tick's resolution (kernel/time/hrtimer.c, hrtimer_run_queues): sleeps begun
+/// before it would all end with it, whatever their length. Waiting costs virtual time only.
+fn wait_for_fine_timers() -> Result<(), String> {
+    // Each of these sleeps takes a tick while timers are coarse.
+    for _ in 0..MOST_TICKS {
+        if sys::timer_resolution()? == Duration::from_nanos(1) {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Err(format!("the kernel's timers are still coarse after {MOST_TICKS} ticks"))
 }
 
 fn failed(device: &Device, text: &str) {

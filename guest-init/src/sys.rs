@@ -113,6 +113,15 @@ pub(crate) fn raise_open_file_limit() -> Result<(), String> {
         .map_err(|e| format!("cannot set the limit of open files: {e}"))
 }
 
+/// The resolution of timers: clock_getres(2), asked of the kernel itself, as the vDSO's answer is a tick old.
+pub(crate) fn timer_resolution() -> Result<std::time::Duration, String> {
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: points to a timespec.
+    let result = unsafe { libc::syscall(libc::SYS_clock_getres, libc::CLOCK_MONOTONIC, &raw mut time) };
+    check(result as i32).map_err(|e| format!("cannot ask for the timers' resolution: {e}"))?;
+    Ok(std::time::Duration::new(time.tv_sec as u64, time.tv_nsec as u32))
+}
+
 /// Powers the machine off. Does not return.
 pub(crate) fn power_off() -> ! {
     // SAFETY: no memory is touched; the machine ends inside.
