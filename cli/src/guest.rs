@@ -18,7 +18,7 @@ pub(crate) fn kernel(home: &Home) -> Result<Kernel> {
     };
     let hashes = [hash(&paths[0])?, hash(&paths[1])?];
     let mut kernel = Kernel::at(paths, hashes);
-    if let Some(options) = facts(&dir)?.and_then(|facts| Some(facts["options"].as_str()?.to_owned())) {
+    if let Some(options) = options(&dir)? {
         kernel.command_line.push(' ');
         kernel.command_line.push_str(&options);
     }
@@ -49,8 +49,20 @@ pub(crate) fn found() -> Result<PathBuf> {
 /// usual, `options` that come after those of its command line.
 fn facts(dir: &Path) -> Result<Option<serde_json::Value>> {
     let path = dir.join("kernel.json");
-    let Ok(text) = std::fs::read_to_string(&path) else { return Ok(None) };
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
+    };
     serde_json::from_str(&text).with_context(|| format!("{} is damaged", path.display()))
+}
+
+fn options(dir: &Path) -> Result<Option<String>> {
+    match facts(dir)?.and_then(|facts| facts.get("options").cloned()) {
+        None => Ok(None),
+        Some(serde_json::Value::String(options)) => Ok(Some(options)),
+        Some(other) => bail!("{}: options are a text, not {other}", dir.join("kernel.json").display()),
+    }
 }
 
 /// Without the file, the machine itself finds out when the kernel boots.
@@ -84,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_of_another_platform_is_refused_by_its_number() {
+    fn what_is_said_of_a_kernel_is_read_and_one_of_another_platform_refused() {
         let dir = std::env::temp_dir().join(format!("rewind-guest-{}", std::process::id()));
         std::fs::create_dir_all(&dir).unwrap();
         let with = |text: String| {
@@ -97,6 +109,13 @@ mod tests {
         assert!(other.contains("make build"), "{other}");
         assert!(with("{}".into()).unwrap_err().contains("version none"));
         assert!(with("{\"platform\"".into()).unwrap_err().contains("is damaged"));
+        assert_eq!(options(&dir).map_err(|_| ()), Err(()));
+        std::fs::write(dir.join("kernel.json"), "{}").unwrap();
+        assert_eq!(options(&dir).unwrap(), None);
+        std::fs::write(dir.join("kernel.json"), "{\"options\": \"a b\"}").unwrap();
+        assert_eq!(options(&dir).unwrap().as_deref(), Some("a b"));
+        std::fs::write(dir.join("kernel.json"), "{\"options\": 1}").unwrap();
+        assert!(options(&dir).unwrap_err().to_string().contains("options are a text, not 1"));
         std::fs::remove_dir_all(&dir).unwrap();
     }
 }
