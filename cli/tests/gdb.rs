@@ -300,6 +300,7 @@ fn programs_for_kvm() {
     let list = Mutex::new(String::new());
     each(all(), |script| {
         let root = bench.compile(script)?;
+        // Less than the usual 1 GB: the bench's machine has three for everything.
         let memory = script.memory.as_deref().unwrap_or("512M");
         let line = format!("{} {} {} {memory}\n", script.stem, root.display(), script.program);
         list.lock().unwrap().push_str(&line);

@@ -105,9 +105,10 @@ pub fn collect(home: &Home, verify: bool, boots: bool) -> Result<Collected, GcEr
             }
         }
         remove_stale_entries(home)?;
-        let mut dirs = ["", "runs", "open", "boot", "blobs", "pages", "cache", "cache/ram", "cache/images"]
+        let mut dirs = ["", "runs", "open", "boot", "blobs", "pages", "cache", "cache/images"]
             .map(|dir| home.path().join(dir))
             .to_vec();
+        // Folders of hashes, packed roots, unpacked tars.
         dirs.extend(entries(&home.cache("images")));
         for dir in dirs {
             for entry in entries(&dir) {

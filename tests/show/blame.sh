@@ -88,8 +88,11 @@ blame "$long" --at @crash alone.value
 limit "written once, a page of its own, s" "$last" 15
 blame "$long" --at @crash once
 limit "written once, in a page written all the time, s" "$last" 15
-# Every window was run, on two machines: what they cost together, by one replay of them all.
-limit "the search's cost beside plain replay, times" \
+# Reads are in no keyframe, so every window is run, on two machines: what they cost together, by one replay of them all.
+blame "$long" --at @crash once --reads --limit 5 > "$work/reads"
+cat "$work/reads"
+! grep -q 'passed over' "$work/reads" || { echo "blame.sh: windows were passed over in a search for reads" >&2; failed=1; }
+limit "a window's cost beside plain replay, times" \
     "$(awk -v a="$last" -v b="$replay" -v n="$(nproc)" 'BEGIN { print a * (n < 2 ? 1 : 2) / b }')" 3
 printf '\n== times\n'
 cat "$times"
