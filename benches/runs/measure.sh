@@ -62,7 +62,7 @@ compiled "this machine's root"
 steps=$(field steps <"$scratch/compile")
 before=$(bytes)
 thread=$("$rewind" events "$run" --json --kind fork | sed -n 's/.*"thread":"\([0-9a-f]*\)".*/\1/p' | tail -n 1)
-printf '[{"place":{"thread":%u,"syscall":30,"returns":0,"offset":0},"action":{"stall":1000000}}]' "0x$thread" >"$scratch/d"
+printf '[{"place":{"thread":"%s","syscall":30,"returns":0,"offset":0},"action":{"stall":1000000}}]' "$thread" >"$scratch/d"
 "$rewind" fork "$run" $((steps * 95 / 100)) --decisions "$scratch/d" 2>&1 | tail -n 1
 echo "a fork at 95% of it: $(($(bytes) - before)) bytes (limit 1000000)"
 

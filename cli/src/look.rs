@@ -15,7 +15,11 @@ use debug::{
     symbols::KernelSymbols,
 };
 use image::lookup::{Lookup, LookupError};
-use run::seek::{self, Timeline};
+use run::{
+    home::Home,
+    seek::{self, Timeline},
+    spec::ImageSpec,
+};
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 
 use crate::{context, guest, root};
@@ -28,23 +32,38 @@ const MOST_SOURCE: u64 = 16 << 20;
 /// Files of the root a run had.
 #[derive(Clone)]
 pub(crate) struct RunFiles {
+    /// As the run had it, as far as it is kept with the run.
     image: Arc<Mutex<Option<Lookup>>>,
-    /// The root is this machine's own, of which the run logged only what it read.
-    host: bool,
     /// The folder of this machine it was, if it was one.
     directory: Option<PathBuf>,
+    /// The image it was otherwise, opened when it is needed.
+    whole: Arc<Mutex<Whole>>,
+}
+
+/// An image that may have more than is kept with a run.
+enum Whole {
+    /// Where it was, and what it must be.
+    Unopened { home: PathBuf, source: String, spec: ImageSpec },
+    /// There, or not.
+    Opened(Option<Lookup>),
 }
 
 impl RunFiles {
     pub(crate) fn of(timeline: &Timeline<'_>) -> Result<RunFiles> {
         let (home, run) = (timeline.home(), timeline.run());
         let source = run.recording()?.map(|recording| recording.source).unwrap_or_default();
-        let again = |spec: &run::spec::ImageSpec, source: &str| context::again(home, spec, source);
+        let again = |spec: &ImageSpec, source: &str| context::again(home, spec, source);
         let images = seek::open_images(home, run, timeline.spec(), &source, &again)?;
         let image = images.into_iter().next().and_then(|image| Lookup::new(image).ok());
         // What an imported run calls its source is a path of another machine: nothing of this one is its.
         let here = if run.is_imported() { "" } else { &source };
-        Ok(RunFiles::new(image, root::is_host(here), here))
+        let mut files = RunFiles::new(image, root::is_host(here), here);
+        if let (None, Some(spec), false) = (&files.directory, timeline.spec().images.first(), here.is_empty())
+        {
+            let (home, spec) = (home.path().to_owned(), spec.clone());
+            files.whole = Arc::new(Mutex::new(Whole::Unopened { home, source, spec }));
+        }
+        Ok(files)
     }
 
     /// Of a root that runs are about to have.
@@ -54,20 +73,34 @@ impl RunFiles {
     }
 
     fn new(image: Option<Lookup>, host: bool, source: &str) -> RunFiles {
-        let directory = PathBuf::from(if host { "/" } else { source });
+        let directory = root::read(if host { "/" } else { source });
         let directory = Some(directory).filter(|directory| directory.is_dir());
-        RunFiles { image: Arc::new(Mutex::new(image)), host, directory }
+        let whole = Arc::new(Mutex::new(Whole::Opened(None)));
+        RunFiles { image: Arc::new(Mutex::new(image)), directory, whole }
     }
 
-    /// A file of the root, as the run had it; of this machine's own root what the run did not read is read now.
-    /// (Whoever takes it for a file the guest has mapped compares.)
+    /// A file of the root, as the run had it; what is not kept of it with the run is read now. (Whoever takes it for a file
+    /// the guest has mapped compares.)
     pub(crate) fn read(&self, path: &[u8]) -> Option<Vec<u8>> {
         let mut image = self.image.lock().unwrap_or_else(PoisonError::into_inner);
         match image.as_mut()?.file(path, MOST_BYTES) {
             Ok(content) => Some(content),
-            Err(LookupError::Read(_)) if self.host => host_file(path, MOST_BYTES),
+            Err(LookupError::Read(_)) => match &self.directory {
+                Some(directory) => file_in(directory, path, MOST_BYTES),
+                None => self.whole.lock().unwrap_or_else(PoisonError::into_inner).file(path),
+            },
             Err(_) => None,
         }
+    }
+
+    /// A file that is kept with the run.
+    pub(crate) fn kept(&self, path: &[u8]) -> Option<Vec<u8>> {
+        self.image.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.file(path, MOST_SOURCE).ok()
+    }
+
+    /// A regular file of this machine, not of the root.
+    pub(crate) fn here(path: &[u8]) -> Option<Vec<u8>> {
+        host_file(path, MOST_SOURCE)
     }
 
     /// The folder of this machine the root was, if it was one.
@@ -102,6 +135,20 @@ impl RunFiles {
         let own = self.clone();
         let read: ReadSource<'static> = Box::new(move |path| own.source(path));
         Sources::new(read)
+    }
+}
+
+impl Whole {
+    fn file(&mut self, path: &[u8]) -> Option<Vec<u8>> {
+        if let Whole::Unopened { home, source, spec } = self {
+            let opened = Home::open(home).ok().and_then(|home| context::again(&home, spec, source).ok());
+            let opened = opened.filter(|root| root.spec == *spec).and_then(|root| (root.open)().ok());
+            *self = Whole::Opened(opened.and_then(|image| Lookup::new(image).ok()));
+        }
+        match self {
+            Whole::Opened(Some(lookup)) => lookup.file(path, MOST_BYTES).ok(),
+            _ => None,
+        }
     }
 }
 

@@ -2,6 +2,8 @@
 
 mod cmd;
 mod context;
+mod gather;
+mod gdb_setup;
 mod guest;
 mod live;
 mod look;

@@ -1,6 +1,11 @@
 //! `--root`: opening what it names, with progress.
 
-use std::{path::Path, sync::Arc};
+use std::{
+    ffi::OsString,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use anyhow::{Context, Result, bail};
 use image::{
@@ -41,10 +46,45 @@ pub(crate) fn open(home: &Home, path: &Path, progress: Option<&ProgressBar>) -> 
     }
     let spec = ImageSpec { content: Content(opened.id.0), len: opened.image().len() };
     // Where it is found again, whatever the directory we are in then.
-    let source = path.canonicalize()?.to_string_lossy().into_owned();
+    let source = written(&path.canonicalize()?);
     let opened = Arc::new(opened);
     let open = Arc::new(move || Ok(opened.image()));
     Ok(Root { spec, source, open, logged: false, origin: None, same: None })
+}
+
+/// An absolute path as text, from which [`read`] has it again. One that is not UTF-8 is written as a shell would take it:
+/// `$'/a\xff'`.
+fn written(path: &Path) -> String {
+    match path.to_str() {
+        Some(text) => text.to_owned(),
+        None => {
+            let mut out = String::from("$'");
+            for &byte in path.as_os_str().as_bytes() {
+                match byte {
+                    b' '..=b'~' if byte != b'\'' && byte != b'\\' => out.push(char::from(byte)),
+                    _ => out.push_str(&format!("\\x{byte:02x}")),
+                }
+            }
+            out + "'"
+        }
+    }
+}
+
+/// The path that [`written`] wrote.
+pub(crate) fn read(text: &str) -> PathBuf {
+    let Some(inner) = text.strip_prefix("$'").and_then(|rest| rest.strip_suffix('\'')) else {
+        return text.into();
+    };
+    let mut bytes = Vec::new();
+    let mut rest = inner;
+    while let Some(at) = rest.find("\\x") {
+        let byte = rest.get(at + 2..at + 4).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.extend(rest[..at].bytes());
+        bytes.extend(byte);
+        rest = rest.get(at + 4..).unwrap_or_default();
+    }
+    bytes.extend(rest.bytes());
+    OsString::from_vec(bytes).into()
 }
 
 /// What the source of a run over the host's own root is called.
@@ -58,7 +98,9 @@ pub(crate) fn is_host(source: &str) -> bool {
 /// Which host root.
 #[derive(Clone, Copy)]
 pub(crate) enum Moment<'a> {
-    /// As it is now.
+    /// As it is when each file is first looked at: for one run.
+    Moving,
+    /// As it is now: for runs that are compared.
     Now,
     /// As an earlier run of the same family saw it, by the note that run left.
     Of(&'a [u8]),
@@ -79,6 +121,7 @@ pub(crate) fn host(home: &Home, cwd: &Path, moment: Moment<'_>) -> Result<Root> 
         serde_json::from_slice(bytes).context("the run's note on the host's root")
     };
     let root = match moment {
+        Moment::Moving => HostRoot::moving(&options)?,
         Moment::Now => HostRoot::new(&options)?,
         Moment::Of(bytes) => HostRoot::resume(&options, &origin(bytes)?)?,
         Moment::Beyond(bytes) => HostRoot::resume_now(&options, &origin(bytes)?)?,
@@ -94,8 +137,11 @@ pub(crate) fn host(home: &Home, cwd: &Path, moment: Moment<'_>) -> Result<Root> 
     };
     Ok(Root {
         spec,
-        source: format!("{HOST}{}", cwd.display()),
-        open: Arc::new(move || Ok(Box::new(image.clone()))),
+        source: format!("{HOST}{}", written(cwd)),
+        open: Arc::new(move || {
+            image.begin();
+            Ok(Box::new(image.clone()))
+        }),
         logged: true,
         origin: Some(Arc::new(move || serde_json::to_vec(&noted.origin()).expect("plain data encodes"))),
         same: Some(Arc::new(same)),
@@ -109,9 +155,9 @@ pub(crate) fn again(home: &Home, source: &str, origin: Option<&[u8]>) -> Result<
             let origin = origin.context(
                 "the run was recorded over another host's root: it replays, but cannot go on differently here",
             )?;
-            host(home, Path::new(cwd), Moment::Of(origin))
+            host(home, &read(cwd), Moment::Of(origin))
         }
-        None => open(home, Path::new(source), None),
+        None => open(home, &read(source), None),
     }
 }
 
@@ -119,27 +165,46 @@ pub(crate) fn again(home: &Home, source: &str, origin: Option<&[u8]>) -> Result<
 /// machine, and is never opened: such a run has what came with it.
 pub(crate) fn of_run(home: &Home, run: &RunDir, spec: &Spec) -> Result<Vec<Root>> {
     let source = run.recording()?.map(|recording| recording.source).unwrap_or_default();
-    let (origins, kept) = (run.origins()?, run.kept()?);
-    (0..spec.images.len())
-        .map(|n| match kept.as_ref().and_then(|kept| kept.root(home, run, n, &spec.images[n])) {
-            Some(root) => Ok(root),
-            None if run.is_imported() => bail!(
-                "run {} came from elsewhere without its root: it can only be replayed; `rewind export --whole` takes \
-                 the root along",
-                run.id()
-            ),
-            None => again(home, &source, origins.get(n).map(Vec::as_slice)),
-        })
-        .collect()
+    let (logged, origins, kept) = (run.inputs()?.blocks, run.origins()?, run.kept()?.unwrap_or_default());
+    let mut roots = Vec::new();
+    for (number, image) in spec.images.iter().enumerate() {
+        let is_logged = logged.contains_key(&(number as u32));
+        let own = kept.root(home, run, number, image).filter(|_| !is_logged);
+        if run.is_imported() {
+            roots.push(own.with_context(|| {
+                format!(
+                    "run {} came from elsewhere without its root: it can only be replayed; `rewind export --whole` \
+                     takes the root along",
+                    run.id()
+                )
+            })?);
+            continue;
+        }
+        let here = again(home, &source, origins.get(number).map(Vec::as_slice)).and_then(|root| {
+            match root.spec == *image {
+                true => Ok(root),
+                false => bail!("{} is not the root run {} was recorded with", root.source, run.id()),
+            }
+        });
+        roots.push(match (here, own) {
+            (Ok(root), _) => root,
+            (Err(error), Some(own)) => {
+                crate::context::notice(&format!("only files the run has read can be read ({error:#})"));
+                own
+            }
+            (Err(error), None) => return Err(error),
+        });
+    }
+    Ok(roots)
 }
 
 /// What a recorded run over the host's root did not read, for a throw-away fork. None elsewhere.
 pub(crate) fn rest(home: &Home, source: &str, origin: &[u8]) -> Option<Root> {
     let cwd = source.strip_prefix(HOST)?;
-    match host(home, Path::new(cwd), Moment::Beyond(origin)) {
+    match host(home, &read(cwd), Moment::Beyond(origin)) {
         Ok(root) => Some(root),
         Err(error) => {
-            crate::context::notice(&format!("only files the run has read can be read: {error:#}"));
+            crate::context::notice(&format!("only files the run has read can be read ({error:#})"));
             None
         }
     }
@@ -153,4 +218,22 @@ pub(crate) fn bar() -> ProgressBar {
         bar.set_style(style);
     }
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_path_is_written_and_read() {
+        for path in [&b"/a b/\xc3\xa4"[..], b"/\xff", b"/it's\\x41\n\xfe/x", b"/$'x'", b"/x\xff\\"] {
+            let path = PathBuf::from(OsString::from_vec(path.to_vec()));
+            assert_eq!(read(&written(&path)), path, "{}", written(&path));
+        }
+        assert_eq!(written(Path::new("/plain")), "/plain");
+        // What a run from elsewhere says is looked at with as much care.
+        for odd in ["$'", "$''", "$'\\x'", "$'\\xz\u{e4}'", "$'\\x4"] {
+            read(odd);
+        }
+    }
 }

@@ -134,7 +134,7 @@ fn older(good: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_changed_image_is_said_and_a_missing_one_too() {
+fn a_changed_root_is_another_input_and_what_was_recorded_over_the_old_one_stays() {
     let home = Sandbox::new("changed");
     let root = home.work().join("root");
     for dir in ["bin", "etc"] {
@@ -159,15 +159,80 @@ fn a_changed_image_is_said_and_a_missing_one_too() {
     assert_eq!(first.out, "one", "{}", first.errors);
     assert!(home.ok(&["replay", &first.id]).contains("identical"));
     std::fs::write(root.join("etc/x"), "two").unwrap();
-    let error = home.fails(1, &["replay", &first.id]);
-    assert!(error.contains("not the image") && error.contains(&first.id), "{error}");
+    assert!(home.ok(&["replay", &first.id]).contains("identical"), "what it read is kept");
     let second = support::Job::of(&home.output(&arguments));
     assert!(second.out == "two" && second.id != first.id, "{}", second.errors);
     std::fs::write(root.join("etc/x"), "one").unwrap();
-    assert!(home.ok(&["replay", &first.id]).contains("identical"), "by content, not by time");
+    let again = support::Job::of(&home.output(&arguments));
+    assert!(again.found && again.id == first.id, "by content, not by time: {}", again.errors);
+    let whole = home.work().join("whole.rewind");
+    home.ok(&["export", "--whole", &first.id, whole.to_str().unwrap()]);
     std::fs::rename(&root, home.work().join("away")).unwrap();
-    let error = home.fails(1, &["replay", &first.id]);
-    assert!(error.contains("cannot open image"), "{error}");
+    for run in [&first.id, &second.id] {
+        assert!(home.ok(&["replay", run]).contains("identical"));
+    }
+    // What was not read is said.
+    let output = home.output(&["cat", &first.id, "/bin/busybox"]);
+    assert!(errors(&output).contains("only files the run has read"), "{}", errors(&output));
+    // Elsewhere with all of the root.
+    let elsewhere = Sandbox::bare("changed-elsewhere");
+    elsewhere.ok(&["import", whole.to_str().unwrap()]);
+    let content = elsewhere.ok(&["shell", &first.id, "@job", "--", "/bin/busybox", "cat", "/etc/x"]);
+    assert_eq!(content, "one");
+}
+
+#[test]
+fn names_and_arguments_are_any_bytes() {
+    use std::os::unix::ffi::{OsStrExt, OsStringExt};
+    let home = Sandbox::apart("bytes");
+    let odd = std::ffi::OsString::from_vec(b"odd \xff\xfe name".to_vec());
+    let folder = home.work().join(&odd);
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(folder.join(&odd), "inside\n").unwrap();
+    let run = |tail: &[&std::ffi::OsStr]| {
+        let arguments = ["run", "--engine", "soft", "--memory", support::MEMORY, "--env"];
+        let mut command = home.command(&arguments);
+        command
+            .arg(std::ffi::OsString::from_vec(b"ODD=\xff".to_vec()))
+            .current_dir(&folder)
+            .arg("--")
+            .args(tail);
+        command.output().unwrap()
+    };
+    let output = run(&["cat".as_ref(), &odd]);
+    let job = support::Job::of(&output);
+    assert_eq!((job.status, &*job.out), (Some(0), "inside\n"), "{}", job.errors);
+    let output = run(&["sh".as_ref(), "-c".as_ref(), "printf %s \"$ODD\"".as_ref()]);
+    assert_eq!(output.stdout, b"\xff", "{}", errors(&output));
+    let mut cat = home.command(&["cat", &job.id]);
+    let output = cat.arg(folder.join(&odd)).output().unwrap();
+    assert_eq!(output.stdout, b"inside\n", "{}", errors(&output));
+    // The folder is found again for going on there.
+    let mut shell = home.command(&["shell", &job.id, "@job", "--", "ls"]);
+    let output = shell.arg(std::ffi::OsStr::from_bytes(b".")).output().unwrap();
+    assert_eq!(output.stdout, [odd.as_bytes(), b"\n"].concat(), "{}", errors(&output));
+    assert!(home.ok(&["replay", &job.id]).contains("identical"));
+    objects(&home.ok(&["ls", "--json"]));
+}
+
+#[test]
+fn options_out_of_range_are_usage_errors_and_kinds_are_known() {
+    let home = Sandbox::new("usage");
+    let run = home.job(&["--epoch", "1"], &["sh", "-c", "date +%s; :"]);
+    assert!(run.out == "1\n" || run.out == "2\n", "{} {}", run.out, run.errors);
+    let late = home.job(&["--epoch", "8277292035"], &["sh", "-c", "date +%s; :"]);
+    assert!(late.out.starts_with("827729203"), "{} {}", late.out, late.errors);
+    for epoch in ["0", "-5", "8277292036"] {
+        let options = ["run", &format!("--epoch={epoch}"), "--", "true"];
+        assert!(home.fails(2, &options).contains("--epoch"), "{epoch}");
+    }
+    let error = home.fails(2, &["events", &run.id, "--kind", "nosuch"]);
+    assert!(error.contains("nosuch") && error.contains("syscall-enter"), "{error}");
+    // A kind of a richer level is found without asking for the level.
+    let calls = home.ok(&["events", &run.id, "--kind", "syscall-enter"]);
+    assert!(calls.lines().count() > 10 && !calls.contains("output"), "{calls}");
+    assert_eq!(calls, home.ok(&["events", &run.id, "--syscalls", "--kind", "syscall-enter"]));
+    assert!(home.fails(2, &["blame", &run.id, "--at", "@end", "x", "--limit", "0"]).contains("--limit"));
 }
 
 #[test]

@@ -132,10 +132,6 @@ fn a_fork_with_decisions_is_a_run_of_its_own() {
     let events = home.ok(&["events", &parent.id, "--json", "--kind", "fork"]);
     let fork: serde_json::Value = serde_json::from_str(events.lines().last().unwrap()).unwrap();
     let (step, thread) = (fork["step"].as_u64().unwrap() - 200, fork["thread"].clone());
-    let thread: serde_json::Value = match thread.as_str() {
-        Some(hex) => u64::from_str_radix(hex.trim_start_matches("0x"), 16).unwrap().into(),
-        None => thread,
-    };
     let decisions: Vec<_> = (0..400)
         .map(|syscall| {
             let place =
@@ -163,6 +159,34 @@ fn a_fork_with_decisions_is_a_run_of_its_own() {
     home.ok(&["rm", &parent.id]);
     home.ok(&["gc"]);
     assert!(home.ok(&["replay", &child.id]).contains("identical"), "it needs its parent no more");
+}
+
+#[test]
+fn a_fork_by_number_is_the_same_schedule_each_time() {
+    let home = Sandbox::new("schedule");
+    let script = "for n in 1 2 3 4 5 6; do echo a$n; done & for n in 1 2 3 4 5 6; do echo b$n; done; wait";
+    let parent = home.job(&["--cores", "2"], &["sh", "-c", script]);
+    let events = home.ok(&["events", &parent.id, "--json", "--kind", "fork"]);
+    let fork: serde_json::Value = serde_json::from_str(events.lines().last().unwrap()).unwrap();
+    let step = fork["step"].as_u64().unwrap().to_string();
+    let at = |number: &str| Job::of(&home.output(&["fork", &parent.id, &step, "--schedule", number]));
+    let mut outputs = std::collections::BTreeSet::new();
+    for number in ["1", "2", "3", "4", "5", "6"] {
+        let child = at(number);
+        assert_eq!(child.status, Some(0), "{}", child.errors);
+        assert!(child.errors.contains(&format!("schedule {number}: ")), "{}", child.errors);
+        outputs.insert(child.out.clone());
+        let again = at(number);
+        assert_eq!((again.id, again.out, again.found), (child.id.clone(), child.out, true));
+        assert!(home.ok(&["replay", &child.id]).contains("identical"));
+        for decision in home.ok(&["events", &child.id, "--json", "--kind", "decision"]).lines() {
+            let decision: serde_json::Value = serde_json::from_str(decision).unwrap();
+            assert!(decision["step"].as_u64().unwrap() >= step.parse().unwrap(), "{decision}");
+        }
+    }
+    assert!(outputs.len() > 1, "threads ran in other orders: {outputs:?}");
+    assert!(home.fails(2, &["fork", &parent.id, &step, "--schedule", "0"]).contains("--schedule"));
+    assert!(home.fails(1, &["fork", &parent.id, "900000", "--schedule", "1"]).contains("past the end"));
 }
 
 /// Positions tried on each of three runs: more of them with `REWIND_SEEKS`.

@@ -4,6 +4,7 @@ pub mod cfi;
 pub mod dwarf;
 pub mod expr;
 pub mod files;
+pub mod gather;
 pub mod gdb;
 pub mod kernel;
 pub mod look;

@@ -4,7 +4,6 @@
 //! generated and whose file data stays where it is ([`block::TreeImage`]). Packing is therefore a scan, not a copy.
 
 pub mod block;
-pub mod capture;
 mod content;
 mod digest;
 pub mod dir;
@@ -23,7 +22,6 @@ pub mod tar;
 pub mod tree;
 
 pub use block::{BlockImage, TreeImage, write_image};
-pub use capture::{CapturedImage, ContentStore, Manifest};
 pub use content::ReadError;
 pub use digest::file_digest;
 pub use identity::ImageId;

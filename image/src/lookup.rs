@@ -36,8 +36,9 @@ pub enum LookupError {
     Damaged(&'static str),
 }
 
-/// What the walk needs of an inode.
-struct Found {
+/// An inode, found.
+#[derive(Clone, Copy, Debug)]
+pub struct Found {
     /// Type and permission bits.
     mode: u16,
     size: u64,
@@ -50,6 +51,11 @@ struct Found {
 impl Found {
     fn kind(&self) -> u16 {
         self.mode & 0o170_000
+    }
+
+    /// Its data's bytes.
+    pub fn size(&self) -> u64 {
+        self.size
     }
 }
 
@@ -152,7 +158,7 @@ impl Lookup {
         let mut out = vec![0; length];
         let at = match inode.tail {
             Some(tail) if length < BLOCK_LEN => tail,
-            _ => (inode.first + index) * BLOCK,
+            _ => inode.first.saturating_add(index).saturating_mul(BLOCK),
         };
         self.read(at, &mut out)?;
         Ok(out)
@@ -238,12 +244,29 @@ impl Lookup {
         Ok(here)
     }
 
-    /// The regular file at `path` (from the root; links are followed inside the image), of at most `most` bytes.
-    pub fn file(&mut self, path: &[u8], most: u64) -> Result<Vec<u8>, LookupError> {
+    /// The regular file at `path` (from the root; links are followed inside the image).
+    pub fn regular(&mut self, path: &[u8]) -> Result<Found, LookupError> {
         let inode = self.find(path)?;
-        if inode.kind() != REGULAR {
-            return Err(LookupError::NotAFile);
+        if inode.kind() == REGULAR { Ok(inode) } else { Err(LookupError::NotAFile) }
+    }
+
+    /// Bytes of a file from `offset` on: as many as `out` holds, fewer at the end of the file.
+    pub fn read_at(&mut self, inode: &Found, offset: u64, out: &mut [u8]) -> Result<usize, LookupError> {
+        let mut done = 0;
+        while done < out.len() && offset.saturating_add(done as u64) < inode.size {
+            let at = offset + done as u64;
+            let block = self.block(inode, at / BLOCK)?;
+            let skip = (at % BLOCK) as usize;
+            let part = (block.len() - skip).min(out.len() - done);
+            out[done..done + part].copy_from_slice(&block[skip..skip + part]);
+            done += part;
         }
+        Ok(done)
+    }
+
+    /// The content of the regular file at `path`, of at most `most` bytes.
+    pub fn file(&mut self, path: &[u8], most: u64) -> Result<Vec<u8>, LookupError> {
+        let inode = self.regular(path)?;
         self.content(&inode, most)
     }
 }

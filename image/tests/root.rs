@@ -1,32 +1,50 @@
-//! The host's root, read lazily: walked through its blocks as a kernel would, captured, rebuilt from the store alone and
+//! The host's root, read lazily: walked through its blocks as a kernel would, kept, rebuilt from the store alone and
 //! mounted; changes, secrets and forks.
 
 mod common;
 
 use common::{Mounted, Seen, assert_same, look};
-use image::capture::{Block, CapturedImage, ContentStore, Manifest};
-use image::root::{HostRoot, RootOptions};
+use image::root::{HostImage, HostRoot, RootOptions};
 use image::{BlockImage, ReadError};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Keeps blocks in memory.
-#[derive(Clone, Default)]
-struct Memory(Arc<Mutex<BTreeMap<[u8; 32], Block>>>);
+/// Keeps what is read of an image, as the run layer does: what was seen once is seen always.
+#[derive(Clone)]
+struct Kept {
+    len: u64,
+    blocks: BTreeMap<u64, Vec<u8>>,
+    live: Option<HostImage>,
+}
 
-impl ContentStore for Memory {
-    fn put(&mut self, block: &Block) -> std::io::Result<[u8; 32]> {
-        let hash = *blake3::hash(block).as_bytes();
-        self.0.lock().expect("no panic").insert(hash, *block);
-        Ok(hash)
+impl Kept {
+    fn of(live: HostImage) -> Kept {
+        Kept { len: live.len(), blocks: BTreeMap::new(), live: Some(live) }
+    }
+}
+
+impl BlockImage for Kept {
+    fn len(&self) -> u64 {
+        self.len
     }
 
-    fn get(&mut self, hash: &[u8; 32], block: &mut Block) -> std::io::Result<()> {
-        *block = *self.0.lock().expect("no panic").get(hash).expect("kept");
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> std::io::Result<()> {
+        assert!(
+            offset.is_multiple_of(4096) && out.len().is_multiple_of(4096),
+            "the walker reads whole blocks"
+        );
+        for (number, part) in (offset / 4096..).zip(out.chunks_mut(4096)) {
+            if !self.blocks.contains_key(&number) {
+                let live = self.live.as_mut().ok_or_else(|| std::io::Error::other("never read"))?;
+                let mut block = vec![0; 4096];
+                live.read(number * 4096, &mut block)?;
+                self.blocks.insert(number, block);
+            }
+            part.copy_from_slice(&self.blocks[&number]);
+        }
         Ok(())
     }
 }
@@ -210,19 +228,15 @@ fn everything_is_as_on_the_host_and_can_be_rebuilt_from_the_store_and_mounted() 
         fs::write(work.join(format!("wide/{n}-{}", "n".repeat(n % 150))), n.to_string()).expect("write");
     }
     let root = host.open();
-    let store = Memory::default();
-    let mut image = CapturedImage::record(Box::new(root.image()), Box::new(store.clone()));
+    let mut image = Kept::of(root.image());
     let (mut walker, length) = (walk(&mut image), 1u64 << 43);
     let found = walker.all().expect("walked");
     let read = walker.read.clone();
     assert!(image.len() > length);
-    let manifest = image.manifest();
-    assert_eq!(manifest.used_blocks(), read.len());
-    let decoded = Manifest::decode(&manifest.encode()).expect("decodes");
-    assert_eq!(decoded, manifest);
+    assert_eq!(image.blocks.len(), read.len());
 
-    // Only the store and the manifest from here on.
-    let mut replayed = CapturedImage::replay(decoded, Box::new(store), None);
+    // Only what was kept from here on.
+    let mut replayed = Kept { live: None, ..image.clone() };
     let file = tempfile::NamedTempFile::new_in("/dev/shm").expect("a tmpfs, which holds files of any length");
     file.as_file().set_len(replayed.len()).expect("truncate");
     let mut block = [0; 4096];
@@ -247,19 +261,19 @@ fn everything_is_as_on_the_host_and_can_be_rebuilt_from_the_store_and_mounted() 
     assert_eq!(found.len(), top.len());
 
     // The same root again is the same use.
-    let mut again = CapturedImage::record(Box::new(host.open().image()), Box::new(Memory::default()));
+    let mut again = Kept::of(host.open().image());
     walk(&mut again).all().expect("walked");
-    assert_eq!(again.manifest(), manifest);
+    assert!(again.blocks == image.blocks);
 }
 
 #[test]
 fn what_changes_elsewhere_moves_nothing() {
     let host = Host::new();
     let used = || {
-        let mut image = CapturedImage::record(Box::new(host.open().image()), Box::new(Memory::default()));
+        let mut image = Kept::of(host.open().image());
         let text = walk(&mut image).find("home/u/work/main.c").expect("found").data;
         assert_eq!(text, b"int main;");
-        image.manifest().encode()
+        image.blocks
     };
     let before = used();
     fs::write(host.at("bin/tool"), vec![1; 1_000_000]).expect("write");
@@ -275,8 +289,7 @@ fn what_changes_elsewhere_moves_nothing() {
 fn a_change_since_the_beginning_is_an_error_that_names_the_file() {
     let host = Host::new();
     let root = host.open();
-    let store = Memory::default();
-    let mut first = CapturedImage::record(Box::new(root.image()), Box::new(store.clone()));
+    let mut first = Kept::of(root.image());
     assert_eq!(walk(&mut first).find("home/u/work/main.c").expect("found").size, 9);
     fs::write(host.at("home/u/work/main.c"), "int moin;").expect("write");
     fs::write(host.at("bin/tool"), "TOOL").expect("write");
@@ -286,13 +299,73 @@ fn a_change_since_the_beginning_is_an_error_that_names_the_file() {
     // What a run of the family has used stays what it was.
     let text = walk(&mut first).find("home/u/work/main.c").expect("kept").data;
     assert_eq!(text, b"int main;");
-    let mut next = CapturedImage::replay(first.manifest(), Box::new(store), Some(Box::new(root.image())));
+    let mut next = Kept { live: Some(root.image()), ..first };
     assert_eq!(walk(&mut next).find("home/u/work/main.c").expect("kept").data, b"int main;");
     let error = walk(&mut root.image()).find("bin/tool").map(|_| ()).expect_err("changed");
     assert!(error.to_string().contains("bin/tool changed since"), "{error}");
     fs::write(host.at("etc/new"), "x").expect("write");
     let error = walk(&mut root.image()).find("etc/passwd").map(|_| ()).expect_err("changed");
     assert!(error.to_string().contains("etc changed since"), "{error}");
+}
+
+#[test]
+fn a_run_of_its_own_sees_what_changed_before_it_looked() {
+    let host = Host::new();
+    let root = HostRoot::moving(&host.options("home/u/work")).expect("opens");
+    fs::write(host.at("home/u/.bash_history"), "made while it runs").expect("write");
+    fs::write(host.at("bin/tool"), "TOOL").expect("write");
+    let image = root.image();
+    let mut first = Kept::of(image.clone());
+    assert_eq!(walk(&mut first).find("home/u/.bash_history").expect("seen").data, b"made while it runs");
+    assert_eq!(walk(&mut first).find("bin/tool").expect("seen").data, b"TOOL");
+    // What was looked at stays as it was, also for one who asks for the rest of it later.
+    std::thread::sleep(Duration::from_millis(20));
+    fs::write(host.at("bin/tool"), "tool").expect("write");
+    let error = walk(&mut image.clone()).find("bin/tool").map(|_| ()).expect_err("another version");
+    assert!(error.to_string().contains("bin/tool changed since"), "{error}");
+    // A fork goes on from the run's last look.
+    let forked = HostRoot::resume(&host.options("home/u/work"), &image.origin()).expect("opens");
+    let mut fork = Kept { live: Some(forked.image()), ..first };
+    assert_eq!(walk(&mut fork).find("bin/tool").expect("kept").data, b"TOOL");
+    assert_eq!(
+        walk(&mut fork).find("home/u/.bashrc").expect("read on").data,
+        fs::read(host.at("home/u/.bashrc")).expect("there")
+    );
+    // The next attempt looks anew.
+    image.begin();
+    assert_eq!(walk(&mut Kept::of(image)).find("bin/tool").expect("seen").data, b"tool");
+}
+
+#[test]
+fn a_directory_that_changes_all_the_time_is_listed_in_one_version_or_refused() {
+    let host = Host::new();
+    fs::create_dir(host.at("home/u/work/busy")).expect("mkdir");
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let (made, stopped) = (host.at("home/u/work/busy"), stop.clone());
+    // Two names, of which there is always one more of the first.
+    let writer = std::thread::spawn(move || {
+        for n in 0.. {
+            fs::write(made.join(format!("a{n:06}")), "").expect("write");
+            fs::write(made.join(format!("b{n:06}")), "").expect("write");
+            if stopped.load(std::sync::atomic::Ordering::Relaxed) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(3));
+        }
+    });
+    for _ in 0..5 {
+        let root = HostRoot::moving(&host.options("home/u/work")).expect("opens");
+        match walk(&mut root.image()).find("home/u/work/busy") {
+            Ok(found) => {
+                let names = Walker::names(&found);
+                let count = |letter| names.keys().filter(|name| name[0] == letter).count();
+                assert!((0..=1).contains(&(count(b'a') - count(b'b'))));
+            }
+            Err(error) => assert!(error.to_string().contains("busy changed since"), "{error}"),
+        }
+    }
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    writer.join().expect("wrote");
 }
 
 #[test]
@@ -320,22 +393,22 @@ fn data_read_after_the_inode_is_of_the_same_version() {
 #[test]
 fn a_fork_of_a_stored_run_reads_on_where_nothing_changed() {
     let host = Host::new();
-    let store = Memory::default();
     let live = host.open().image();
-    let mut first = CapturedImage::record(Box::new(live.clone()), Box::new(store.clone()));
+    let mut first = Kept::of(live.clone());
     walk(&mut first).find("bin").expect("found");
-    let (manifest, origin) = (first.manifest(), live.origin());
+    let origin = live.origin();
     let origin = postcard::from_bytes(&postcard::to_allocvec(&origin).expect("encodes")).expect("decodes");
 
     std::thread::sleep(Duration::from_millis(20));
     fs::write(host.at("etc/passwd"), "changed").expect("write");
     let root = HostRoot::resume(&host.options("home/u/work"), &origin).expect("opens");
-    let mut fork = CapturedImage::replay(manifest.clone(), Box::new(store), Some(Box::new(root.image())));
+    let used = first.blocks.len();
+    let mut fork = Kept { live: Some(root.image()), ..first };
     let mut walker = walk(&mut fork);
     assert_eq!(walker.find("bin/tool").expect("new to the fork").data, b"tool");
     let error = walker.find("etc/passwd").map(|_| ()).expect_err("changed");
     assert!(error.to_string().contains("etc/passwd changed since"), "{error}");
-    assert!(fork.manifest().used_blocks() > manifest.used_blocks());
+    assert!(fork.blocks.len() > used);
 }
 
 #[test]
@@ -369,24 +442,6 @@ fn a_link_put_in_a_directorys_place_leads_nowhere() {
     symlink("/etc", host.at("bin")).expect("symlink");
     let error = walk(&mut image).find("bin/tool").map(|_| ()).expect_err("changed");
     assert!(error.to_string().contains("changed since"), "{error}");
-}
-
-#[test]
-fn damaged_manifests_are_refused() {
-    let host = Host::new();
-    let mut image = CapturedImage::record(Box::new(host.open().image()), Box::new(Memory::default()));
-    walk(&mut image).find("bin/tool").expect("found");
-    let good = image.manifest().encode();
-    for at in 0..good.len() {
-        let mut bytes = good.clone();
-        bytes[at] ^= 0x41;
-        // A hash can be any; everything else must still hold together.
-        if let Ok(manifest) = Manifest::decode(&bytes) {
-            assert_eq!(manifest.encode(), bytes);
-        }
-        assert!(Manifest::decode(&good[..at]).is_err());
-    }
-    assert!(Manifest::decode(&[&good[..], b"x"].concat()).is_err());
 }
 
 #[test]

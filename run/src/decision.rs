@@ -15,15 +15,59 @@ use crate::{
 /// Where a decision happens: named by the thread and that thread's own progress, so that taking one decision
 /// away does not rename the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Place {
-    /// The thread's name: a hash of its place in the creation tree.
+    /// The thread's name: a hash of its place in the creation tree. As text (JSON) sixteen hexadecimal digits, as events
+    /// have it; a number is read too.
+    #[serde(with = "name")]
     pub thread: u64,
     /// Its own system call number.
     pub syscall: u64,
     /// Its commits to user mode since that system call was entered.
+    #[serde(default)]
     pub returns: u32,
     /// User instructions retired after that commit; 0 = at the commit itself.
+    #[serde(default)]
     pub offset: u64,
+}
+
+/// A thread's name: eight bytes in a spec, hexadecimal digits in a text.
+mod name {
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Text {
+        Number(u64),
+        Digits(String),
+    }
+
+    pub(super) fn serialize<S: Serializer>(thread: &u64, to: S) -> Result<S::Ok, S::Error> {
+        if to.is_human_readable() {
+            to.serialize_str(&format!("{thread:016x}"))
+        } else {
+            to.serialize_u64(*thread)
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<u64, D::Error> {
+        if !from.is_human_readable() {
+            return u64::deserialize(from);
+        }
+        match Text::deserialize(from) {
+            Ok(Text::Number(number)) => Ok(number),
+            Ok(Text::Digits(digits)) => {
+                let hex = digits.strip_prefix("0x").unwrap_or(&digits);
+                let only_digits = hex.len() <= 16 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+                u64::from_str_radix(hex, 16).ok().filter(|_| only_digits).ok_or_else(|| {
+                    D::Error::custom(format!("{digits:?} is no thread: sixteen hexadecimal digits, as `rewind events --json` has them"))
+                })
+            }
+            Err(_) => Err(D::Error::custom(
+                "a thread is sixteen hexadecimal digits in quotes, as `rewind events --json` has them, or a number",
+            )),
+        }
+    }
 }
 
 /// What a decision does.
@@ -118,4 +162,26 @@ pub fn taken(
         }
     }
     Ok(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_is_read_as_events_show_it() {
+        let place = |text: &str| serde_json::from_str::<Place>(text).map_err(|error| error.to_string());
+        let whole = place(r#"{"thread":"00c0ffee00c0ffee","syscall":7,"returns":0,"offset":0}"#).unwrap();
+        assert_eq!(whole, Place { thread: 0x00c0_ffee_00c0_ffee, syscall: 7, returns: 0, offset: 0 });
+        assert_eq!(place(r#"{"thread":"0xc0ffee00c0ffee","syscall":7}"#), Ok(whole));
+        assert_eq!(place(&format!(r#"{{"thread":{},"syscall":7}}"#, whole.thread)), Ok(whole));
+        assert_eq!(place(&serde_json::to_string(&whole).unwrap()), Ok(whole));
+        for wrong in ["\"\"", "\"xyz\"", "\"+12\"", "-1", "1.5", "\"00c0ffee00c0ffee0\"", "null"] {
+            let error = place(&format!(r#"{{"thread":{wrong},"syscall":7}}"#)).unwrap_err();
+            assert!(error.contains("sixteen hexadecimal digits"), "{wrong}: {error}");
+        }
+        assert!(place(r#"{"thread":1,"syscall":7,"ofset":3}"#).unwrap_err().contains("ofset"));
+        // In a spec it is what it always was.
+        assert_eq!(postcard::to_allocvec(&Place { thread: 300, ..whole }).unwrap(), [0xac, 2, 7, 0, 0]);
+    }
 }

@@ -8,32 +8,34 @@ use serde_json::{Map, Value, json};
 
 use crate::trace::Record;
 
+/// Kinds and their stable names.
+pub const KINDS: [(u16, &str); 21] = [
+    (REC_CONSOLE, "console"),
+    (REC_OUTPUT, "output"),
+    (REC_EXEC, "exec"),
+    (REC_FORK, "fork"),
+    (REC_EXIT, "exit"),
+    (REC_SIGNAL, "signal"),
+    (REC_OPEN, "open"),
+    (REC_RENAME, "rename"),
+    (REC_UNLINK, "unlink"),
+    (REC_SWITCH, "switch"),
+    (REC_MARK, "mark"),
+    (REC_PROPERTY, "property"),
+    (REC_DECISION, "decision"),
+    (REC_REPORT, "report"),
+    (REC_WAITER, "waiter"),
+    (REC_SYSCALL_ENTER, "syscall-enter"),
+    (REC_SYSCALL_EXIT, "syscall-exit"),
+    (REC_FUTEX_WAIT, "futex-wait"),
+    (REC_FUTEX_WAKE, "futex-wake"),
+    (REC_FAULT, "fault"),
+    (REC_MMAP, "mmap"),
+];
+
 /// The kind's stable name.
 pub fn kind_name(kind: u16) -> &'static str {
-    match kind {
-        REC_CONSOLE => "console",
-        REC_OUTPUT => "output",
-        REC_EXEC => "exec",
-        REC_FORK => "fork",
-        REC_EXIT => "exit",
-        REC_SIGNAL => "signal",
-        REC_OPEN => "open",
-        REC_RENAME => "rename",
-        REC_UNLINK => "unlink",
-        REC_SWITCH => "switch",
-        REC_MARK => "mark",
-        REC_PROPERTY => "property",
-        REC_DECISION => "decision",
-        REC_REPORT => "report",
-        REC_WAITER => "waiter",
-        REC_SYSCALL_ENTER => "syscall-enter",
-        REC_SYSCALL_EXIT => "syscall-exit",
-        REC_FUTEX_WAIT => "futex-wait",
-        REC_FUTEX_WAKE => "futex-wake",
-        REC_FAULT => "fault",
-        REC_MMAP => "mmap",
-        _ => "unknown",
-    }
+    KINDS.iter().find(|(number, _)| *number == kind).map_or("unknown", |(_, name)| name)
 }
 
 /// The `n`-th little-endian u64 of a payload; 0 if it is not there.

@@ -1,5 +1,6 @@
-//! Which blocks of images known by content a run read (file `used`), and such blocks kept with an imported run, so that it
-//! replays without the image (file `images`).
+//! Image blocks kept with a run (file `images`): what it read of images known by content, so that it replays when they
+//! are no longer what they were, and of every image what a debugger will want. Older runs only list the blocks they
+//! read (file `used`).
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +21,7 @@ use crate::{
 /// The file `used` of a run.
 pub const USED: Kind =
     Kind { magic: *b"RWDUSED\0", version: 1, name: "list of used blocks", limit: 256 << 20 };
-/// The file `images` of an imported run.
+/// The file `images` of a run.
 pub const FILE: Kind = Kind { magic: *b"RWDIMGB\0", version: 1, name: "image blocks", limit: 1 << 30 };
 
 /// Blocks a run read of each image known by content, by the image's number: first block and how many, ascending.
@@ -58,22 +59,36 @@ pub struct Kept {
 }
 
 impl Kept {
+    /// These too.
+    pub fn add(&mut self, image: u32, blocks: Blocks) {
+        if !blocks.is_empty() {
+            self.images.entry(image).or_default().extend(blocks);
+        }
+    }
+
+    /// The blocks of an image that was logged, with those kept beside the log.
+    pub fn beside(&self, image: u32, mut logged: Blocks) -> Blocks {
+        for (number, hash) in self.images.get(&image).into_iter().flatten() {
+            logged.entry(*number).or_insert(*hash);
+        }
+        logged
+    }
+
     /// Pages it names.
     pub fn pages(&self) -> impl Iterator<Item = PageHash> + '_ {
         self.images.values().flat_map(|blocks| blocks.values().copied())
     }
 
     /// An image as a root, if its blocks are kept.
-    pub fn root(self: &Arc<Self>, home: &Home, run: &RunDir, image: usize, spec: &ImageSpec) -> Option<Root> {
-        let kept = self.clone();
-        let number = image as u32;
-        let blocks = Arc::new(kept.images.get(&number)?.clone());
+    pub fn root(&self, home: &Home, run: &RunDir, image: usize, spec: &ImageSpec) -> Option<Root> {
+        let whole = self.whole;
+        let blocks = Arc::new(self.images.get(&(image as u32))?.clone());
         let (store, len) = (home.pages().clone(), spec.len);
         let source = format!("the image of run {}", run.id());
         let named = source.clone();
         let open = move || {
             let mut image = Replayed::new(len, blocks.clone(), store.clone(), named.clone());
-            if kept.whole {
+            if whole {
                 image = image.beyond(Box::new(Zeros(len)));
             }
             Ok(Box::new(image) as Box<dyn BlockImage>)

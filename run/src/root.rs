@@ -3,7 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use vmm::BlockImage;
@@ -49,33 +49,52 @@ pub type Blocks = BTreeMap<u64, PageHash>;
 /// Shared between a [`Logged`] image inside a machine and the recorder that seals the log.
 pub type SharedBlocks = Arc<Mutex<Blocks>>;
 
+/// An open image, shared by the machine that reads it and the recorder that reads more when the machine has ended.
+pub type SharedImage = Arc<Mutex<Box<dyn BlockImage>>>;
+
 /// An image whose blocks are stored as they are first read, and never read twice from below: what a run saw once
 /// it sees always.
 pub struct Logged {
-    inner: Box<dyn BlockImage>,
+    len: u64,
+    inner: SharedImage,
     store: Arc<PageStore>,
     blocks: SharedBlocks,
 }
 
 impl Logged {
     /// Logs what is read from `inner` into `blocks`; what is in there already is answered from the store.
-    pub fn new(inner: Box<dyn BlockImage>, store: Arc<PageStore>, blocks: SharedBlocks) -> Self {
-        Logged { inner, store, blocks }
+    pub fn new(inner: SharedImage, store: Arc<PageStore>, blocks: SharedBlocks) -> Self {
+        let len = lock(&inner).len();
+        Logged { len, inner, store, blocks }
     }
 
     fn block(&mut self, number: u64, out: &mut [u8; PAGE_SIZE]) -> io::Result<()> {
-        let known = self.blocks.lock().unwrap_or_else(PoisonError::into_inner).get(&number).copied();
+        let known = lock(&self.blocks).get(&number).copied();
         if let Some(hash) = known {
             return self.store.get(hash, out).map_err(io::Error::other);
         }
-        let offset = number * PAGE_SIZE as u64;
-        let inside = (self.inner.len() - offset).min(PAGE_SIZE as u64) as usize;
-        out.fill(0);
-        self.inner.read(offset, &mut out[..inside])?;
+        whole_block(&mut **lock(&self.inner), number, out)?;
         let hash = self.store.put(out).map_err(io::Error::other)?;
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner).insert(number, hash);
+        lock(&self.blocks).insert(number, hash);
         Ok(())
     }
+}
+
+/// Reads one block; what lies beyond the image is zeros.
+pub(crate) fn whole_block(
+    image: &mut dyn BlockImage,
+    number: u64,
+    out: &mut [u8; PAGE_SIZE],
+) -> io::Result<()> {
+    let offset = number * PAGE_SIZE as u64;
+    let inside = image.len().saturating_sub(offset).min(PAGE_SIZE as u64) as usize;
+    out.fill(0);
+    image.read(offset, &mut out[..inside])
+}
+
+/// Locks even if another thread panicked while it held the lock: no block is ever half there.
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Splits a read into whole blocks.
@@ -99,7 +118,7 @@ fn by_blocks(
 
 impl BlockImage for Logged {
     fn len(&self) -> u64 {
-        self.inner.len()
+        self.len
     }
 
     fn read(&mut self, offset: u64, out: &mut [u8]) -> io::Result<()> {
@@ -137,12 +156,7 @@ impl BlockImage for Replayed {
         let rest = &mut self.rest;
         by_blocks(offset, out, |number, page| match (self.blocks.get(&number), rest.as_mut()) {
             (Some(hash), _) => self.store.get(*hash, page).map_err(io::Error::other),
-            (None, Some(rest)) => {
-                let offset = number * PAGE_SIZE as u64;
-                let inside = (rest.len().saturating_sub(offset)).min(PAGE_SIZE as u64) as usize;
-                page.fill(0);
-                rest.read(offset, &mut page[..inside])
-            }
+            (None, Some(rest)) => whole_block(&mut **rest, number, page),
             (None, None) => Err(io::Error::other(format!(
                 "the recorded run did not read block {number} of {}, and it is not kept with the run",
                 self.source
@@ -154,44 +168,101 @@ impl BlockImage for Replayed {
 /// What was read of images of known content.
 #[derive(Debug, Default)]
 pub struct Reads {
-    /// Numbers of the blocks, of each image.
-    pub blocks: BTreeMap<u32, BTreeSet<u64>>,
+    /// The blocks of each image, by its number. They are in the store.
+    pub blocks: BTreeMap<u32, Blocks>,
     /// Their contents.
     pub contents: BTreeSet<PageHash>,
 }
 
-/// Shared between the [`Noted`] images inside a machine and the recorder.
+/// Shared between the [`Keeping`] images inside a machine and the recorder.
 pub type SharedReads = Arc<Mutex<Reads>>;
 
-/// An image of known content that notes which blocks are read, for export, and what was in them.
-pub struct Noted {
-    inner: Box<dyn BlockImage>,
+/// An image of known content whose blocks are stored as they are first read, so that the run replays when the image is
+/// no longer what it was.
+pub struct Keeping {
+    len: u64,
+    inner: SharedImage,
     number: u32,
+    store: Arc<PageStore>,
     reads: SharedReads,
 }
 
-impl Noted {
-    /// Notes what is read of image `number` in `reads`.
-    pub fn new(inner: Box<dyn BlockImage>, number: u32, reads: SharedReads) -> Self {
-        Noted { inner, number, reads }
+impl Keeping {
+    /// Keeps what is read of image `number` in `store` and `reads`.
+    pub fn new(inner: SharedImage, number: u32, store: Arc<PageStore>, reads: SharedReads) -> Self {
+        let len = lock(&inner).len();
+        Keeping { len, inner, number, store, reads }
+    }
+
+    fn keep(&self, number: u64, content: &[u8; PAGE_SIZE]) -> io::Result<()> {
+        let known =
+            lock(&self.reads).blocks.get(&self.number).is_some_and(|blocks| blocks.contains_key(&number));
+        if !known {
+            let hash = self.store.put(content).map_err(io::Error::other)?;
+            let mut reads = lock(&self.reads);
+            reads.blocks.entry(self.number).or_default().insert(number, hash);
+            reads.contents.insert(hash);
+        }
+        Ok(())
     }
 }
 
-impl BlockImage for Noted {
+impl BlockImage for Keeping {
     fn len(&self) -> u64 {
-        self.inner.len()
+        self.len
     }
 
     fn read(&mut self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.inner.read(offset, out)?;
-        if !out.is_empty() {
-            let last = (offset + out.len() as u64 - 1) / PAGE_SIZE as u64;
-            let mut reads = self.reads.lock().unwrap_or_else(PoisonError::into_inner);
-            reads.blocks.entry(self.number).or_default().extend(offset / PAGE_SIZE as u64..=last);
-            let skip = (offset.next_multiple_of(PAGE_SIZE as u64) - offset) as usize;
-            let (whole, _) = out.get(skip..).unwrap_or_default().as_chunks::<PAGE_SIZE>();
-            reads.contents.extend(whole.iter().map(PageHash::of));
+        let mut inner = lock(&self.inner);
+        inner.read(offset, out)?;
+        let mut at = offset;
+        let end = offset + out.len() as u64;
+        while at < end {
+            let (number, skip) = (at / PAGE_SIZE as u64, at % PAGE_SIZE as u64);
+            let here = &out[(at - offset) as usize..];
+            match here.first_chunk() {
+                Some(content) if skip == 0 => self.keep(number, content)?,
+                _ => {
+                    let mut content = [0; PAGE_SIZE];
+                    whole_block(&mut **inner, number, &mut content)?;
+                    self.keep(number, &content)?;
+                }
+            }
+            at = (number + 1) * PAGE_SIZE as u64;
         }
         Ok(())
+    }
+}
+
+/// An image after its machine has ended: what is read of it now, and was not before, is kept in `more`.
+pub struct Afterwards {
+    inner: SharedImage,
+    store: Arc<PageStore>,
+    before: Blocks,
+    more: SharedBlocks,
+}
+
+impl Afterwards {
+    /// Reads `before` from the store and the rest from `inner`.
+    pub fn new(inner: SharedImage, store: Arc<PageStore>, before: Blocks, more: SharedBlocks) -> Self {
+        Afterwards { inner, store, before, more }
+    }
+}
+
+impl BlockImage for Afterwards {
+    fn len(&self) -> u64 {
+        lock(&self.inner).len()
+    }
+
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        by_blocks(offset, out, |number, page| {
+            let mut more = lock(&self.more);
+            if let Some(hash) = self.before.get(&number).or_else(|| more.get(&number)) {
+                return self.store.get(*hash, page).map_err(io::Error::other);
+            }
+            whole_block(&mut **lock(&self.inner), number, page)?;
+            more.insert(number, self.store.put(page).map_err(io::Error::other)?);
+            Ok(())
+        })
     }
 }

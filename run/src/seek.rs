@@ -14,22 +14,18 @@ use crate::{
     home::{Home, RunDir},
     keyframe::{self, Whole},
     outcome::Outcome,
-    root::{Blocks, Replayed, Root},
-    spec::{ImageSpec, Spec},
+    spec::Spec,
     stage::Stage,
     trace::TraceReader,
     verify::{OnRecord, Verifier},
 };
 
 mod going;
+mod images;
 pub use going::Checkpoint;
-
-/// How the images of a recorded run are had again: asked for each image whose data the run did not log.
-pub type FindImage<'a> = &'a dyn Fn(&ImageSpec, &str) -> std::io::Result<Root>;
-
-/// As [`FindImage`], for an image whose data the run did log: what the run did not read, for a throw-away fork that may.
-/// Given the run's `origin` of the image. `None` where that is nowhere to be had.
-pub type FindRest<'a> = &'a dyn Fn(&str, &[u8]) -> Option<Root>;
+pub(crate) use images::unchanged;
+use images::{Beyond, open_images_beyond};
+pub use images::{FindImage, FindRest, open_images};
 
 /// A run, opened for going about in it.
 pub struct Timeline<'h> {
@@ -55,7 +51,7 @@ impl<'h> Timeline<'h> {
         find: FindImage<'_>,
         notice: &dyn Fn(&str),
     ) -> Result<Timeline<'h>, StageError> {
-        Timeline::open_beyond(home, run, engine, find, &|_, _| None, notice)
+        Timeline::open_with(home, run, engine, find, None, notice)
     }
 
     /// As [`Timeline::open`], for somebody who will go on otherwise than the recorded run did.
@@ -65,6 +61,17 @@ impl<'h> Timeline<'h> {
         engine: Option<EngineKind>,
         find: FindImage<'_>,
         rest: FindRest<'_>,
+        notice: &dyn Fn(&str),
+    ) -> Result<Timeline<'h>, StageError> {
+        Timeline::open_with(home, run, engine, find, Some(Beyond { rest, notice }), notice)
+    }
+
+    fn open_with(
+        home: &'h Home,
+        run: RunDir,
+        engine: Option<EngineKind>,
+        find: FindImage<'_>,
+        beyond: Option<Beyond<'_>>,
         notice: &dyn Fn(&str),
     ) -> Result<Timeline<'h>, StageError> {
         let spec = run.spec()?;
@@ -82,7 +89,7 @@ impl<'h> Timeline<'h> {
         };
         let boot = Arc::new(boot);
         let source = recording.map(|recording| recording.source).unwrap_or_default();
-        let images = open_images_beyond(home, &run, &spec, &source, find, rest)?;
+        let images = open_images_beyond(home, &run, &spec, &source, find, beyond)?;
         let stage = Stage::new(home, &spec, engine, boot.clone(), images)?;
         let (trace, outcome) = (run.trace()?, run.outcome()?);
         if let Some(outcome) = outcome.as_ref().filter(|outcome| outcome.records != trace.records()) {
@@ -257,62 +264,4 @@ impl<'h> Timeline<'h> {
     pub fn at(step: u64) -> Position {
         Position { step: Step(step), offset: Instructions(0) }
     }
-}
-
-/// The images of a recorded run: logged blocks from the store, others from where they were, checked by content.
-pub fn open_images(
-    home: &Home,
-    run: &RunDir,
-    spec: &Spec,
-    source: &str,
-    find: FindImage<'_>,
-) -> Result<Vec<Box<dyn vmm::BlockImage>>, StageError> {
-    open_images_beyond(home, run, spec, source, find, &|_, _| None)
-}
-
-fn open_images_beyond(
-    home: &Home,
-    run: &RunDir,
-    spec: &Spec,
-    source: &str,
-    find: FindImage<'_>,
-    rest: FindRest<'_>,
-) -> Result<Vec<Box<dyn vmm::BlockImage>>, StageError> {
-    let mut inputs = run.inputs()?;
-    let (origins, kept) = (run.origins()?, run.kept()?);
-    let mut origins = origins.iter();
-    let mut images: Vec<Box<dyn vmm::BlockImage>> = Vec::new();
-    for (number, image) in spec.images.iter().enumerate() {
-        if let Some(blocks) = inputs.blocks.remove(&(number as u32)) {
-            let blocks: Arc<Blocks> = Arc::new(blocks);
-            let replayed = Replayed::new(image.len, blocks, home.pages().clone(), source.into());
-            let failed = |error| StageError::Image { image: number, of: source.to_owned(), source: error };
-            images.push(match origins.next().and_then(|origin| rest(source, origin)) {
-                Some(root) => Box::new(replayed.beyond((root.open)().map_err(failed)?)),
-                None => Box::new(replayed),
-            });
-            continue;
-        }
-        let failed = |error| StageError::Image { image: number, of: source.to_owned(), source: error };
-        // An imported run's source is a path of another host.
-        let root = match kept.as_ref().and_then(|kept| kept.root(home, run, number, image)) {
-            Some(root) => root,
-            None if run.is_imported() => {
-                let text =
-                    "the run was exported to look at only, without it: export it again, to be replayed";
-                return Err(failed(std::io::Error::other(text)));
-            }
-            None => find(image, source).map_err(failed)?,
-        };
-        if root.spec != *image {
-            return Err(StageError::ImageChanged {
-                id: run.id(),
-                of: root.source,
-                found: root.spec.content.to_string(),
-                wanted: image.content.to_string(),
-            });
-        }
-        images.push((root.open)().map_err(failed)?);
-    }
-    Ok(images)
 }

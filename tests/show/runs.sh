@@ -56,7 +56,7 @@ show 0 cat "$build" result
 expect 'ring: ok'
 last=$("$rewind" ls --json --command make | sed -n 's/.*"steps":\([0-9]*\).*/\1/p' | head -n 1)
 thread=$("$rewind" events "$build" --json --kind fork | sed -n 's/.*"thread":"\([0-9a-f]*\)".*/\1/p' | tail -n 1)
-printf '[{"place":{"thread":%u,"syscall":30,"returns":0,"offset":0},"action":"preempt"}]' "0x$thread" >"$scratch/decisions"
+printf '[{"place":{"thread":"%s","syscall":30,"returns":0,"offset":0},"action":"preempt"}]' "$thread" >"$scratch/decisions"
 show 0 fork "$build" $((last * 9 / 10)) --decisions "$scratch/decisions"
 fork=$(id)
 show 0 ls --forks-of "$build"

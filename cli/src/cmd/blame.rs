@@ -43,8 +43,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     tid: Option<u32>,
     /// With --reads: the latest N accesses
-    #[arg(long, value_name = "N")]
-    limit: Option<usize>,
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    limit: Option<u32>,
     /// Where the written value came from, step by step, until it leaves the program
     #[arg(long)]
     follow: bool,
@@ -99,7 +99,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let options = search::Options {
         all,
         reads: all,
-        limit: args.limit,
+        limit: args.limit.map(|limit| limit as usize),
         bits: target.bits,
         interrupted: &interrupted,
         progress: &progress,

@@ -1,7 +1,9 @@
 //! `rewind cat`.
 
 use std::{
+    ffi::OsString,
     io::{self, Write},
+    os::unix::ffi::OsStrExt,
     process::ExitCode,
 };
 
@@ -19,7 +21,7 @@ pub(crate) struct Args {
     /// The run
     run: String,
     /// The file, as the job sees it; relative to the working directory of the thread that runs there
-    path: String,
+    path: OsString,
     /// Where: a step, a position (3291+120), @job, @crash or @end
     #[arg(long, value_name = "P", default_value = "@end")]
     at: String,
@@ -58,7 +60,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         Ok(())
     })?;
     let mut value = json!({
-        "run": id.to_string(), "step": at.step.0, "offset": at.offset.0, "path": args.path,
+        "run": id.to_string(), "step": at.step.0, "offset": at.offset.0, "path": args.path.to_string_lossy(),
         "regular": file.kind == FileKind::Regular, "size": content.len(), "mode": format!("{:o}", file.mode),
         "uid": file.uid, "gid": file.gid, "blake3": blake3::hash(&content).to_string(),
     });

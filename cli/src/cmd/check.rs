@@ -38,7 +38,7 @@ use serde_json::json;
 use vmm::{EngineKind, Machine, address::Step};
 
 use super::run::JobArgs;
-use crate::{context, guest, look::RunFiles, output};
+use crate::{context, gather, guest, look::RunFiles, output};
 
 #[derive(clap::Args)]
 #[command(mut_arg("command", |command| command.required(false)))]
@@ -52,7 +52,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME", default_value = "mix")]
     strategy: StrategyName,
     /// Seed of the schedules
-    #[arg(long, value_name = "S", default_value_t = 1)]
+    #[arg(long, value_name = "S", default_value_t = SCHEDULE_SEED)]
     schedule_seed: u64,
     /// What must hold (all of them if not given): same-outcome, sdk, no-crash, no-hang
     #[arg(long = "property", value_name = "NAME")]
@@ -107,7 +107,7 @@ fn duration(text: &str) -> Result<u64, String> {
 }
 
 /// Everything a schedule's run is made from.
-struct Setting {
+pub(super) struct Setting {
     home: Home,
     kernel: Kernel,
     roots: Vec<Root>,
@@ -146,6 +146,7 @@ impl Setting {
             reminder: None,
             live: &mut |_, _| {},
             notice: &context::notice,
+            gather: &gather::of(&self.spec),
         };
         Ok(run::record::record(&self.home, &inputs, &mut options)?.run.id().to_string())
     }
@@ -160,7 +161,7 @@ impl Setting {
     /// Of the command line.
     fn of_command(home: Home, job: &super::run::JobArgs, timeout: Option<u64>) -> Result<Setting> {
         let kernel = guest::kernel(&home)?;
-        let roots = job.roots(&home)?;
+        let roots = job.roots(&home, crate::root::Moment::Now)?;
         let mut spec = job.spec(&kernel, &roots)?;
         let mut engine = job.engine(&home)?;
         job.settle(&home, &kernel, &roots, &mut spec, &mut engine, timeout)?;
@@ -168,7 +169,7 @@ impl Setting {
     }
 
     /// Of a run that was recorded.
-    fn of_run(home: Home, prefix: &str, job: &super::run::JobArgs) -> Result<Setting> {
+    pub(super) fn of_run(home: Home, prefix: &str, engine: EngineKind) -> Result<Setting> {
         let run = context::find(&home, prefix)?;
         let spec = run.spec()?.closed();
         if !spec.schedule.segments().is_empty() {
@@ -180,7 +181,6 @@ impl Setting {
         }
         let kernel = Kernel::of(&home, &spec)?;
         let roots = crate::root::of_run(&home, &run, &spec)?;
-        let engine = job.engine(&home)?;
         Setting::new(home, kernel, roots, spec, engine)
     }
 
@@ -202,7 +202,10 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
     }
     let home = context::home()?;
     let setting = match &args.run {
-        Some(prefix) => Setting::of_run(home, prefix, &args.job)?,
+        Some(prefix) => {
+            let engine = args.job.engine(&home)?;
+            Setting::of_run(home, prefix, engine)?
+        }
         None => Setting::of_command(home, &args.job, args.timeout)?,
     };
     let options = BaseOptions { timeout: args.timeout, any_order: args.any_order, from: args.from.map(Step) };
@@ -213,6 +216,17 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
         None => search(&setting, base, &properties, &args),
     }
 }
+
+/// The decisions of schedule `number` of those that `check` would try from step `from` of the setting's run on.
+pub(super) fn schedule(setting: &Setting, from: u64, number: u64) -> Result<Vec<Decision>> {
+    let options = BaseOptions { timeout: None, any_order: false, from: Some(Step(from)) };
+    let base = Arc::new(Base::new(&mut || setting.machine(), &options)?);
+    let facts = learn(&mut worker(setting, &base)?, &mut setting.files())?;
+    Ok(StrategyName::Mix.make().schedule(SCHEDULE_SEED, number, &facts))
+}
+
+/// Seed of the schedules where none is given.
+const SCHEDULE_SEED: u64 = 1;
 
 fn worker(setting: &Setting, base: &Arc<Base>) -> Result<Worker> {
     Ok(Worker::new(setting.machine()?, base.clone())?)

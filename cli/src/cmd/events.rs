@@ -3,11 +3,16 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
+use clap::builder::PossibleValuesParser;
 use rewind_platform::{
     control::{TRACE_FAULT, TRACE_FUTEX, TRACE_MMAP, TRACE_SYSCALL},
     record::RecordHeader,
 };
-use run::{describe, seek::Timeline, trace::Record};
+use run::{
+    describe::{self, KINDS},
+    seek::Timeline,
+    trace::Record,
+};
 
 use crate::{
     context::{self, Engine},
@@ -24,8 +29,8 @@ pub(crate) struct Args {
     /// Last step
     #[arg(long, value_name = "STEP")]
     to: Option<String>,
-    /// Only these kinds (output, exec, fork, exit, signal, switch, syscall-enter, ...)
-    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    /// Only these kinds; richer ones are found by replaying
+    #[arg(long, value_name = "KIND", value_delimiter = ',', value_parser = PossibleValuesParser::new(KINDS.map(|(_, name)| name)))]
     kind: Vec<String>,
     /// Only this thread
     #[arg(long, value_name = "TID")]
@@ -60,6 +65,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     ]
     .iter()
     .fold(0, |level, (asked, bit)| if *asked { level | bit } else { level });
+    let level = args.kind.iter().fold(level, |level, kind| level | level_of(kind));
     let run = context::find(&home, &args.run)?;
     // Plain steps need no machine.
     let plain = |text: &Option<String>| text.as_ref().is_none_or(|text| text.parse::<u64>().is_ok());
@@ -94,6 +100,17 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     match failed {
         Some(error) => Err(error),
         None => Ok(ExitCode::SUCCESS),
+    }
+}
+
+/// The richer level that records of a kind need; 0 for those every trace has.
+fn level_of(kind: &str) -> u32 {
+    match kind {
+        "syscall-enter" | "syscall-exit" => TRACE_SYSCALL,
+        "futex-wait" | "futex-wake" => TRACE_FUTEX,
+        "fault" => TRACE_FAULT,
+        "mmap" => TRACE_MMAP,
+        _ => 0,
     }
 }
 

@@ -12,8 +12,10 @@ use run::{
 };
 use vmm::EngineKind;
 
+use super::check::{self, Setting};
 use crate::{
     context::{self, Engine},
+    gather,
     live::Live,
     position,
 };
@@ -24,9 +26,12 @@ pub(crate) struct Args {
     run: String,
     /// The step from which the fork may differ
     step: String,
+    /// Run threads from there on as schedule N of `check` would: the same number is the same schedule
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    schedule: Option<u64>,
     /// Decisions, as JSON: a list of {"place": {"thread", "syscall", "returns", "offset"}, "action": "preempt" |
-    /// {"stall": NS} | {"late-timer": NS} | {"rank": N}}
-    #[arg(long, value_name = "FILE")]
+    /// {"stall": NS} | {"late-timer": NS} | {"rank": N}}; threads are named as in `events --json`
+    #[arg(long, value_name = "FILE", conflicts_with = "schedule")]
     decisions: Option<PathBuf>,
     /// Run even if this fork is known, and compare
     #[arg(long)]
@@ -45,7 +50,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let called = Wall::now();
     let home = context::home()?;
-    let decisions: Vec<Decision> = match &args.decisions {
+    let mut decisions: Vec<Decision> = match &args.decisions {
         None => Vec::new(),
         Some(path) => {
             let text = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
@@ -69,6 +74,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     drop(timeline);
     let parent = context::find(&home, &args.run)?;
     let recorded_on = parent.recording()?.map_or(EngineKind::Soft, |recording| recording.engine);
+    let engine = context::engine(args.engine).unwrap_or(recorded_on);
+    if let Some(number) = args.schedule {
+        let setting = Setting::of_run(context::home()?, &args.run, engine)?;
+        decisions = check::schedule(&setting, step, number)?;
+        context::notice(&format!("schedule {number}: {} decisions from step {step} on", decisions.len()));
+    }
     let mut spec = parent.spec()?.closed();
     spec.schedule = spec.schedule.then(step, decisions);
     if spec == parent.spec()?.closed() {
@@ -79,7 +90,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let live = Live::new(args.json);
     let mut show = |header: &RecordHeader, payload: &[u8]| live.show(header, payload);
     let mut options = Options {
-        engine: context::engine(args.engine).unwrap_or(recorded_on),
+        engine,
         timeout: None,
         interrupted: context::interrupted()?,
         keyframes: super::run::spaced(args.spacing),
@@ -90,6 +101,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         reminder: None,
         live: &mut show,
         notice: &context::notice,
+        gather: &gather::of(&spec),
     };
     let inputs = Inputs { spec: spec.clone(), kernel: &kernel, roots: &roots, parent: Some((&parent, step)) };
     let recorded = run::record::record(&home, &inputs, &mut options)?;

@@ -1,7 +1,6 @@
 //! `rewind gdb`.
 
 use std::{
-    fmt::Write as _,
     net::TcpListener,
     os::unix::net::UnixListener,
     path::{Path, PathBuf},
@@ -16,7 +15,12 @@ use debug::{
 use run::{processes::Processes, seek::Timeline};
 use vmm::{EngineKind, address::Position};
 
-use crate::{context, look::RunFiles, position};
+use crate::{
+    context,
+    gdb_setup::{commands_for, old_sources},
+    look::RunFiles,
+    position,
+};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -45,7 +49,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     }
     let home = context::home()?;
     // Only the software CPU stops at an exact instruction and sees every access.
-    let mut timeline = context::timeline(&home, &args.run, Some(EngineKind::Soft))?;
+    // Programs may be made to go on otherwise there.
+    let mut timeline = context::throw_away(&home, &args.run, Some(EngineKind::Soft))?;
     let mut at = position::find(&args.at, &mut timeline)?;
     let files = RunFiles::of(&timeline)?;
     if args.at == "@end" {
@@ -109,7 +114,9 @@ fn start(session: &mut Session<'_>, files: &RunFiles, directory: &Path, args: &A
     let listener =
         UnixListener::bind(&socket).with_context(|| format!("cannot listen on {}", socket.display()))?;
     let commands = directory.join("commands");
-    let text = commands_for(session, files) + &format!("target extended-remote {}\n", socket.display());
+    let text = commands_for(session, files)
+        + &old_sources(session, files, directory)?
+        + &format!("target extended-remote {}\n", socket.display());
     std::fs::write(&commands, text).with_context(|| format!("cannot write {}", commands.display()))?;
     // Ctrl-C at the terminal is for gdb, which tells us.
     let _interrupted = context::interrupt_is_gdbs()?;
@@ -184,80 +191,4 @@ fn listen(session: &mut Session<'_>, files: &RunFiles, address: &str) -> Result<
     let reader = stream.try_clone().context("cannot share the socket")?;
     gdb::serve(session, reader, stream)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// What gdb is told before it connects.
-fn commands_for(session: &mut Session<'_>, files: &RunFiles) -> String {
-    let mut text = String::from(
-        "set confirm off\nset breakpoint pending on\nset remotetimeout 600\nset tcp auto-retry off\n\
-         set auto-connect-native-target off\n",
-    );
-    let local = local_root(session, files);
-    match &local {
-        Some(root) => {
-            let _ = writeln!(text, "set sysroot {}", root.display());
-            // A library may be known by a relative name.
-            let directory = String::from_utf8_lossy(&session.program().directory).into_owned();
-            if !directory.contains(['\n', ':']) {
-                let root = root.display().to_string();
-                let _ = writeln!(text, "set solib-search-path {}{directory}", root.trim_end_matches('/'));
-            }
-        }
-        None => text.push_str("set sysroot target:/\n"),
-    }
-    // After a `monitor goto` everything gdb knows of the process is old.
-    text.push_str(
-        "define hookpost-monitor\n  maintenance flush register-cache\n  maintenance flush dcache\nend\n\
-         document hookpost-monitor\nRewind: a monitor command may have gone to another place.\nend\n",
-    );
-    let executable = session.program().executable.clone();
-    let content = session.content(&executable).unwrap_or_default();
-    let mentions = |word: &[u8]| content.windows(word.len()).any(|part| part == word);
-    if mentions(b"gdb_load_rust_pretty_printers") {
-        rust_printers(&mut text);
-    }
-    if local.as_deref() != Some(Path::new("/")) {
-        cpp_printers(&mut text);
-        if let Some(root) = files.directory() {
-            let _ = writeln!(text, "directory {}", root.display());
-        }
-    }
-    text
-}
-
-/// A folder of this machine that has the files the process uses, byte for byte as far as it shows: gdb then reads
-/// them itself, and finds what distributions put beside them.
-fn local_root(session: &mut Session<'_>, files: &RunFiles) -> Option<PathBuf> {
-    let root = files.directory()?;
-    let mut paths: Vec<Vec<u8>> =
-        session.program().mappings.iter().filter_map(|mapping| mapping.path.clone()).collect();
-    paths.push(session.program().executable.clone());
-    paths.sort();
-    paths.dedup();
-    for path in paths.iter().filter(|path| path.starts_with(b"/")) {
-        let there = files.beside(path);
-        if session.content(path).is_none_or(|own| there.as_ref() != Some(&own)) {
-            return None;
-        }
-    }
-    Some(root)
-}
-
-/// As `rust-gdb` does.
-fn rust_printers(text: &mut String) {
-    let Ok(found) = Command::new("rustc").args(["--print", "sysroot"]).output() else { return };
-    let directory = Path::new(String::from_utf8_lossy(&found.stdout).trim()).join("lib/rustlib/etc");
-    if directory.is_dir() {
-        let directory = directory.display();
-        let _ = writeln!(text, "directory {directory}\nadd-auto-load-safe-path {directory}");
-    }
-}
-
-/// libstdc++'s printers, which gdb loads itself only for libraries of this machine's own root.
-fn cpp_printers(text: &mut String) {
-    text.push_str(
-        "python\nimport glob, sys\nfor place in sorted(glob.glob('/usr/share/gcc*/python')):\n    try:\n        \
-         sys.path.insert(0, place)\n        from libstdcxx.v6 import register_libstdcxx_printers\n        \
-         register_libstdcxx_printers(None)\n        break\n    except (ImportError, RuntimeError):\n        pass\nend\n",
-    );
 }

@@ -1,6 +1,12 @@
 //! `rewind run`.
 
-use std::{path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    ffi::OsString,
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+    process::ExitCode,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail};
 use rewind_platform::{job::Job, record::RecordHeader};
@@ -18,7 +24,7 @@ use vmm::{Clock, EngineKind, RunParameters};
 
 use crate::{
     context::{self, Engine},
-    guest,
+    gather, guest,
     live::Live,
     output, root,
 };
@@ -31,10 +37,10 @@ pub(crate) struct JobArgs {
     pub(crate) root: Option<PathBuf>,
     /// Working directory inside the root
     #[arg(long, value_name = "DIR")]
-    pub(crate) cwd: Option<String>,
+    pub(crate) cwd: Option<PathBuf>,
     /// Add to the environment, which is otherwise the same everywhere
     #[arg(long = "env", value_name = "K=V")]
-    pub(crate) env: Vec<String>,
+    pub(crate) env: Vec<OsString>,
     /// Run as this user of the root: USER, UID, USER:GROUP or UID:GID
     #[arg(long, value_name = "USER", default_value = "")]
     pub(crate) user: String,
@@ -45,11 +51,11 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub(crate) seed: u64,
     /// Wall clock when the job starts, seconds since 1970
-    #[arg(long, value_name = "T", default_value_t = 1_767_225_600)]
+    #[arg(long, value_name = "T", default_value_t = 1_767_225_600, value_parser = clap::value_parser!(i64).range(EPOCHS))]
     pub(crate) epoch: i64,
     /// A file or directory whose content counts as output
     #[arg(long = "out", value_name = "PATH")]
-    pub(crate) outputs: Vec<String>,
+    pub(crate) outputs: Vec<OsString>,
     /// Give the job a terminal
     #[arg(long)]
     pub(crate) tty: bool,
@@ -64,8 +70,12 @@ pub(crate) struct JobArgs {
     pub(crate) memory: u64,
     /// The command
     #[arg(last = true, required = true, value_name = "CMD")]
-    pub(crate) command: Vec<String>,
+    pub(crate) command: Vec<OsString>,
 }
+
+/// Wall clocks that the kernel lets be set: not before its own start (a second of virtual time at most), and thirty years
+/// before its clock ends (`timespec64_valid_settod`, include/linux/time64.h).
+const EPOCHS: std::ops::RangeInclusive<i64> = 1..=(i64::MAX / 1_000_000_000 - 30 * 365 * 86_400 - 1);
 
 /// `--clock`.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -116,7 +126,7 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 /// The directory a job over the host's root works in, by its real path.
-fn host_cwd(given: Option<&str>) -> Result<PathBuf> {
+fn host_cwd(given: Option<&Path>) -> Result<PathBuf> {
     let dir = given.map_or_else(std::env::current_dir, |dir| Ok(dir.into()))?;
     dir.canonicalize().with_context(|| format!("cannot work in {}", dir.display()))
 }
@@ -154,6 +164,7 @@ impl JobArgs {
             ),
             live: &mut |_, _| {},
             notice: &context::notice,
+            gather: &gather::of(spec),
         };
         let recorded = match self.clock {
             ClockArg::Auto => record_auto(home, &inputs, &mut options, &context::notice)?,
@@ -169,10 +180,10 @@ impl JobArgs {
         Ok(())
     }
 
-    /// The images of the job.
-    pub(crate) fn roots(&self, home: &Home) -> Result<Vec<Root>> {
+    /// The images of the job; the host's own root as of `moment`.
+    pub(crate) fn roots(&self, home: &Home, moment: root::Moment<'_>) -> Result<Vec<Root>> {
         let Some(path) = &self.root else {
-            return Ok(vec![root::host(home, &host_cwd(self.cwd.as_deref())?, root::Moment::Now)?]);
+            return Ok(vec![root::host(home, &host_cwd(self.cwd.as_deref())?, moment)?]);
         };
         let bar = root::bar();
         let opened = root::open(home, path, Some(&bar));
@@ -189,15 +200,19 @@ impl JobArgs {
             ("LANG", "C.UTF-8"),
             ("TERM", if self.tty { "xterm-256color" } else { "dumb" }),
         ] {
-            if !self.env.iter().any(|given| given.split('=').next() == Some(key)) {
+            if !self
+                .env
+                .iter()
+                .any(|given| given.as_bytes().split(|byte| *byte == b'=').next() == Some(key.as_bytes()))
+            {
                 env.push(format!("{key}={value}").into_bytes());
             }
         }
         for given in &self.env {
-            if !given.contains('=') {
-                bail!("--env {given}: give KEY=VALUE");
+            if !given.as_bytes().contains(&b'=') {
+                bail!("--env {}: give KEY=VALUE", given.display());
             }
-            env.push(given.clone().into_bytes());
+            env.push(given.clone().into_vec());
         }
         Ok(Spec {
             platform: rewind_platform::PLATFORM_VERSION,
@@ -213,13 +228,13 @@ impl JobArgs {
             },
             parameters: RunParameters::default(),
             job: Job {
-                argv: self.command.iter().map(|arg| arg.clone().into_bytes()).collect(),
+                argv: self.command.iter().cloned().map(OsString::into_vec).collect(),
                 env,
                 cwd: match (&self.cwd, &self.root) {
-                    (None, None) => {
-                        std::os::unix::ffi::OsStringExt::into_vec(host_cwd(None)?.into_os_string())
+                    (None, None) => host_cwd(None)?.into_os_string().into_vec(),
+                    (cwd, _) => {
+                        cwd.as_deref().map_or(b"/".to_vec(), |cwd| cwd.as_os_str().as_bytes().to_vec())
                     }
-                    (cwd, _) => cwd.clone().unwrap_or_else(|| "/".into()).into_bytes(),
                 },
                 user: self.user.clone(),
                 hostname: "rewind".into(),
@@ -228,7 +243,7 @@ impl JobArgs {
                 epoch: self.epoch,
                 images: roots.len() as u32,
                 tty: self.tty,
-                outputs: self.outputs.iter().map(|path| path.clone().into_bytes()).collect(),
+                outputs: self.outputs.iter().cloned().map(OsString::into_vec).collect(),
                 overlay_bytes: 0,
             },
             schedule: Schedule::default(),
@@ -246,7 +261,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let called = Wall::now();
     let home = context::home()?;
     let kernel = guest::kernel(&home)?;
-    let roots = args.job.roots(&home)?;
+    let roots = args.job.roots(&home, root::Moment::Moving)?;
     let spec = args.job.spec(&kernel, &roots)?;
     let timeout = match args.timeout {
         Some(seconds) => Some(Duration::try_from_secs_f64(seconds).context("--timeout")?),
@@ -266,6 +281,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         reminder: None,
         live: &mut show,
         notice: &context::notice,
+        gather: &gather::of(&spec),
     };
     let make = || Ok(kernel.clone());
     let inputs = Inputs { spec, kernel: &make, roots: &roots, parent: None };

@@ -1,7 +1,9 @@
 //! `rewind shell`.
 
 use std::{
+    ffi::OsString,
     io::{self, Read, Write},
+    os::unix::ffi::OsStringExt,
     process::ExitCode,
     sync::{
         Arc,
@@ -28,10 +30,10 @@ pub(crate) struct Args {
     at: String,
     /// A command for the root's /bin/sh, instead of a shell to type into
     #[arg(short = 'c', value_name = "TEXT", conflicts_with = "command")]
-    text: Option<String>,
+    text: Option<OsString>,
     /// A program of the root, instead of /bin/sh
     #[arg(last = true, value_name = "CMD")]
-    command: Vec<String>,
+    command: Vec<OsString>,
     /// Engine to go there with; auto = the one it was recorded on
     #[arg(long, value_enum, default_value = "auto")]
     engine: Engine,
@@ -44,9 +46,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     timeline.seek(at)?;
     let typed = args.text.is_none() && args.command.is_empty();
     let argv: Vec<Vec<u8>> = match (args.text, args.command) {
-        (Some(text), _) => vec![b"/bin/sh".to_vec(), b"-c".to_vec(), text.into_bytes()],
+        (Some(text), _) => vec![b"/bin/sh".to_vec(), b"-c".to_vec(), text.into_vec()],
         (None, command) if command.is_empty() => vec![b"/bin/sh".to_vec()],
-        (None, command) => command.into_iter().map(String::into_bytes).collect(),
+        (None, command) => command.into_iter().map(OsString::into_vec).collect(),
     };
     let terminal = (typed && termios::isatty(io::stdin()) && termios::isatty(io::stdout()))
         .then(|| termios::tcgetwinsize(io::stdout()).map_or((24, 80), |size| (size.ws_row, size.ws_col)));

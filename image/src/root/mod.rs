@@ -3,7 +3,8 @@
 //! (`place`), so the guest can only ask for what a directory it has read names.
 //!
 //! The root is seen as it was when [`HostRoot::new`] returned. Whatever changed since (its `ctime` is not older) is
-//! refused by name, so all runs of one family see one root. Use is logged by [`crate::capture`].
+//! refused by name, so all runs of one family see one root. A run of its own ([`HostRoot::moving`]) sees what changed
+//! since too, each file in one version. The run layer logs what is read.
 
 mod node;
 mod place;
@@ -14,7 +15,7 @@ use crate::block::{BlockImage, check_range};
 use crate::content::{Backing, Content, Reader};
 use crate::format::{BLOCK, BLOCK_LEN, FileType, Mtime, Super};
 use crate::stamp::{Stamp, open_top, settled_now};
-use node::{Host, Node};
+use node::{Host, Node, Unseen};
 use place::{BLOCKS, Data, ROOT};
 use policy::Policy;
 use serde::{Deserialize, Serialize};
@@ -55,6 +56,8 @@ pub enum RootError {
 pub struct HostRoot {
     host: Arc<Host>,
     base: Registry,
+    /// Its images' moment moves on to the look at a file that changed since.
+    moving: bool,
 }
 
 /// What a fork of a stored run needs to go on reading the same root on this host. Not part of any spec: it holds host
@@ -64,7 +67,7 @@ pub struct Origin {
     started: (i64, u32),
     /// Inode block, path, type.
     nodes: Vec<(u64, Vec<u8>, u8)>,
-    /// First data block, blocks, inode block, and for files the version read.
+    /// First data block, blocks, inode block, and the version read.
     data: Vec<(u64, u64, u64, Option<Version>)>,
 }
 
@@ -84,7 +87,7 @@ struct Known {
     kind: FileType,
     /// First block and number of blocks of its data, once it has a place.
     placed: Option<(u64, u64)>,
-    /// A file's version.
+    /// The version it was looked at in.
     stamp: Option<Stamp>,
 }
 
@@ -93,6 +96,12 @@ impl HostRoot {
     /// has a later time.
     pub fn new(options: &RootOptions) -> Result<HostRoot, RootError> {
         HostRoot::at(options, settled_now())
+    }
+
+    /// For one run and no other: what changes while it runs is seen as it is when the run first looks at it, as natively.
+    /// A file is still never a mix of two versions: one that changes after that look is refused.
+    pub fn moving(options: &RootOptions) -> Result<HostRoot, RootError> {
+        Ok(HostRoot { moving: true, ..HostRoot::new(options)? })
     }
 
     fn at(options: &RootOptions, started: Mtime) -> Result<HostRoot, RootError> {
@@ -115,7 +124,7 @@ impl HostRoot {
             Host { dir, top: options.top.clone(), policy, started, reader: Reader::new(vec![backing]) };
         let mut base = Registry::default();
         base.nodes.insert(ROOT, Known::new(b"", FileType::Directory));
-        Ok(HostRoot { host: Arc::new(host), base })
+        Ok(HostRoot { host: Arc::new(host), base, moving: false })
     }
 
     /// As it was for an earlier run: what changed since *that* run began is refused.
@@ -150,9 +159,13 @@ impl HostRoot {
 
     /// An image for one machine.
     pub fn image(&self) -> HostImage {
+        let state = Arc::new(Mutex::new(self.live(self.base.clone(), self.moving)));
+        HostImage { host: self.host.clone(), base: Arc::new(self.base.clone()), state }
+    }
+
+    fn live(&self, registry: Registry, moving: bool) -> Live {
         let reader = self.host.reader.clone();
-        let state = Live { registry: self.base.clone(), reader, recent: BTreeMap::new() };
-        HostImage { host: self.host.clone(), state: Arc::new(Mutex::new(state)) }
+        Live { registry, reader, recent: BTreeMap::new(), moment: self.host.started, moving }
     }
 
     /// Lets images made from now on know what `image`'s guest has learned: for forks of its run.
@@ -171,6 +184,7 @@ impl Known {
 #[derive(Clone, Debug)]
 pub struct HostImage {
     host: Arc<Host>,
+    base: Arc<Registry>,
     state: Arc<Mutex<Live>>,
 }
 
@@ -180,20 +194,34 @@ struct Live {
     reader: Reader,
     /// Listings (and the longest link targets) with blocks of their own that were looked at last.
     recent: BTreeMap<u64, Vec<u8>>,
+    /// What changed at this time or later is refused, or with `moving` looked at under a later moment.
+    moment: Mtime,
+    moving: bool,
 }
+
+/// Looks at a file that changes all the time before it is refused; each waits for a tick.
+const LOOKS: usize = 20;
 
 /// Most of [`Live::recent`]; others are looked at again.
 const RECENT: usize = 256;
 
 impl HostImage {
+    /// For a run that begins (again): what an earlier one looked at is forgotten where files may change between.
+    pub fn begin(&self) {
+        let mut live = self.lock();
+        if live.moving {
+            live.registry = Registry::clone(&self.base);
+            live.recent.clear();
+        }
+    }
+
     /// What a later fork needs.
     pub fn origin(&self) -> Origin {
         let live = self.lock();
         let nodes = &live.registry.nodes;
-        let started = self.host.started;
         let time = |time: Mtime| (time.seconds, time.nanos);
         Origin {
-            started: time(started),
+            started: time(live.moment),
             nodes: nodes
                 .iter()
                 .map(|(&block, known)| (block, known.path.to_vec(), known.kind as u8))
@@ -290,7 +318,7 @@ impl Live {
     /// target, is at hand for [`Live::data`].
     fn look(&mut self, host: &Host, block: u64) -> io::Result<Vec<u8>> {
         let known = self.registry.nodes[&block].clone();
-        let node = host.look(&known.path, known.kind)?;
+        let (node, stamp) = self.version(host, &known)?;
         let body = match &node {
             Node::Directory { names, .. } => self.list(&known.path, block, names),
             Node::Symlink { target, .. } => target.clone(),
@@ -307,9 +335,7 @@ impl Live {
         let node = if first.is_some() { node } else { node.unreadable() };
         let first = first.unwrap_or(0);
         let entry = self.registry.nodes.get_mut(&block).expect("looked up above");
-        if let Node::File { stamp, readable: true, .. } = &node {
-            entry.stamp = Some(*stamp);
-        }
+        entry.stamp = stamp;
         if wanted > 0 && first > 0 {
             entry.placed = Some((first, wanted));
         }
@@ -321,6 +347,20 @@ impl Live {
             self.recent.insert(block, body);
         }
         Ok(inode)
+    }
+
+    /// The file in one version, which is that of the last look if there was one.
+    fn version(&mut self, host: &Host, known: &Known) -> io::Result<(Node, Option<Stamp>)> {
+        for looks in 1.. {
+            match host.look(&known.path, known.kind, self.moment) {
+                Ok((_, now)) if known.stamp.is_some() && now != known.stamp => break,
+                Err(Unseen::Later) if self.moving && looks < LOOKS => self.moment = settled_now(),
+                Err(Unseen::Later) => break,
+                Err(Unseen::Failed(error)) => return Err(error),
+                Ok(found) => return Ok(found),
+            }
+        }
+        Err(host.changed(&known.path))
     }
 
     /// A directory's bytes. Its names get their places.

@@ -25,10 +25,27 @@ pub(super) struct Host {
     pub(super) reader: Reader,
 }
 
+/// A directory's names, in order.
+type Names = BTreeMap<Box<[u8]>, FileType>;
+
+/// Why a file cannot be shown.
+pub(super) enum Unseen {
+    /// It changed at the moment asked for or later, or while it was looked at.
+    Later,
+    /// It is another kind of file, is gone, or the host says no.
+    Failed(io::Error),
+}
+
+impl From<io::Error> for Unseen {
+    fn from(error: io::Error) -> Unseen {
+        Unseen::Failed(error)
+    }
+}
+
 /// A file as it is shown.
 pub(super) enum Node {
-    Directory { meta: Meta, xattrs: Box<[Xattr]>, names: BTreeMap<Box<[u8]>, FileType> },
-    File { meta: Meta, xattrs: Box<[Xattr]>, stamp: Stamp, readable: bool },
+    Directory { meta: Meta, xattrs: Box<[Xattr]>, names: Names },
+    File { meta: Meta, xattrs: Box<[Xattr]>, stamp: Stamp },
     Symlink { meta: Meta, target: Vec<u8> },
     Fifo { meta: Meta },
 }
@@ -46,25 +63,34 @@ impl Host {
         }
     }
 
-    /// Looks at `path`, which its directory's listing calls a `kind`.
-    pub(super) fn look(&self, path: &[u8], kind: FileType) -> io::Result<Node> {
+    /// Looks at `path`, which its directory's listing calls a `kind`, if it has not changed since `moment`. With its
+    /// version, unless it is shown without being looked at.
+    pub(super) fn look(
+        &self,
+        path: &[u8],
+        kind: FileType,
+        moment: Mtime,
+    ) -> Result<(Node, Option<Stamp>), Unseen> {
         match (self.policy.shown(path), kind) {
-            (Shown::Emptied, FileType::Directory) => return Ok(self.emptied(path)),
+            (Shown::Emptied, FileType::Directory) => return Ok((self.emptied(path), None)),
             // A file mounted over another, from elsewhere.
-            (Shown::Emptied, FileType::Regular) => return Ok(shut(kind)),
+            (Shown::Emptied, FileType::Regular) => return Ok((shut(kind), None)),
             _ => {}
         }
         let fail = |errno| self.failed(path, errno);
         let fd = match open_beneath(&self.dir, path, OFlags::PATH) {
             // A directory on the way that its owner has shut.
-            Err(Errno::ACCESS) => return Ok(shut(kind)),
+            Err(Errno::ACCESS) => return Ok((shut(kind), None)),
             other => other.map_err(fail)?,
         };
         let stat = rustix::fs::fstat(&fd).map_err(fail)?;
         let stamp = Stamp::of(&stat);
         let same_kind = type_of(rustix::fs::FileType::from_raw_mode(stat.st_mode)) == Some(kind);
-        if stamp.ctime >= self.started || !same_kind || !self.mount_is(&fd, path).map_err(fail)? {
-            return Err(self.changed(path));
+        if !same_kind || !self.mount_is(&fd, path).map_err(fail)? {
+            return Err(self.changed(path).into());
+        }
+        if stamp.ctime >= moment {
+            return Err(Unseen::Later);
         }
         let mut meta = Meta {
             mode: (stat.st_mode & 0o7777) as u16,
@@ -76,7 +102,7 @@ impl Host {
             FileType::Directory | FileType::Regular => self.xattrs(&fd, path)?,
             _ => Box::default(),
         };
-        Ok(match kind {
+        let node = match kind {
             FileType::Directory => {
                 meta.mtime = Mtime::FIXED;
                 match self.names(path, &stamp)? {
@@ -94,17 +120,18 @@ impl Host {
                     Ok(file) => {
                         let now = Stamp::of(&rustix::fs::fstat(&file).map_err(fail)?);
                         if now != stamp {
-                            return Err(self.changed(path));
+                            return Err(Unseen::Later);
                         }
                         true
                     }
                     Err(Errno::ACCESS | Errno::PERM) => false,
-                    Err(errno) => return Err(fail(errno)),
+                    Err(errno) => return Err(fail(errno).into()),
                 };
-                let node = Node::File { meta, xattrs, stamp, readable };
+                let node = Node::File { meta, xattrs, stamp };
                 if readable { node } else { node.unreadable() }
             }
-        })
+        };
+        Ok((node, Some(stamp)))
     }
 
     /// A directory shown with nothing of its own in it: no time of the host's either.
@@ -135,13 +162,13 @@ impl Host {
     }
 
     /// The names of a directory that are shown; none if it may not be listed.
-    fn names(&self, path: &[u8], stamp: &Stamp) -> io::Result<Option<BTreeMap<Box<[u8]>, FileType>>> {
+    fn names(&self, path: &[u8], stamp: &Stamp) -> Result<Option<Names>, Unseen> {
         let fail = |errno| self.failed(path, errno);
         let fd = match open_beneath(&self.dir, path, OFlags::RDONLY | OFlags::DIRECTORY) {
             Err(Errno::ACCESS | Errno::PERM) => return Ok(None),
             other => other.map_err(fail)?,
         };
-        let mut names = BTreeMap::new();
+        let mut names = Names::new();
         for entry in rustix::fs::Dir::read_from(fd.as_fd()).map_err(fail)? {
             let entry = entry.map_err(fail)?;
             let name = entry.file_name().to_bytes();
@@ -161,7 +188,7 @@ impl Host {
             }
         }
         let now = Stamp::of(&rustix::fs::fstat(&fd).map_err(fail)?);
-        if now == *stamp { Ok(Some(names)) } else { Err(self.changed(path)) }
+        if now == *stamp { Ok(Some(names)) } else { Err(Unseen::Later) }
     }
 }
 
@@ -184,7 +211,7 @@ fn shut(kind: FileType) -> Node {
         FileType::Fifo => Node::Fifo { meta },
         _ => {
             let stamp = Stamp { dev: 0, ino: 0, size: 0, mtime: Mtime::FIXED, ctime: Mtime::FIXED };
-            Node::File { meta, xattrs: Box::default(), stamp, readable: false }
+            Node::File { meta, xattrs: Box::default(), stamp }
         }
     }
 }
@@ -193,12 +220,10 @@ impl Node {
     /// A file that cannot be read: empty, with no permissions.
     pub(super) fn unreadable(self) -> Node {
         match self {
-            Node::File { meta, xattrs, stamp, .. } => Node::File {
-                meta: Meta { mode: 0, ..meta },
-                xattrs,
-                stamp: Stamp { size: 0, ..stamp },
-                readable: false,
-            },
+            Node::File { meta, xattrs, stamp } => {
+                let (meta, stamp) = (Meta { mode: 0, ..meta }, Stamp { size: 0, ..stamp });
+                Node::File { meta, xattrs, stamp }
+            }
             other => other,
         }
     }

@@ -23,7 +23,7 @@ impl HostRoot {
             versions.insert(owner, version.map(stamp));
         }
         let started = Mtime { seconds: origin.started.0, nanos: origin.started.1 };
-        let mut live = Live { registry, reader: self.host.reader.clone(), recent: BTreeMap::new() };
+        let mut live = self.live(registry, false);
         // Inodes before data: they say which version of a file there is.
         let is_data = |live: &Live, block| live.registry.data.owner(block);
         let (data, inodes): (Vec<_>, Vec<_>) =

@@ -8,8 +8,8 @@ use super::{ArchiveError, PAGES_LIMIT, write::Kind, write::WriteFailed};
 use crate::{
     error::StageError,
     home::{Home, RunDir},
-    kept::{Kept, Used},
-    seek::{FindImage, open_images},
+    kept::Kept,
+    seek::{FindImage, unchanged},
     spec::Spec,
     store::{PAGE_SIZE, PageHash},
 };
@@ -17,11 +17,14 @@ use crate::{
 /// Where a page's content is: image and block.
 pub(super) type Place = (u32, u64);
 
-/// Images known by content, open.
+/// What an export holds of images.
 pub(super) struct Images<'r> {
     run: &'r RunDir,
-    used: Used,
-    open: BTreeMap<u32, Box<dyn BlockImage>>,
+    whole: bool,
+    /// Blocks in the page store.
+    kept: Kept,
+    /// Other images, open, and which of their blocks go in.
+    open: BTreeMap<u32, (Box<dyn BlockImage>, Vec<u64>)>,
 }
 
 impl<'r> Images<'r> {
@@ -34,49 +37,58 @@ impl<'r> Images<'r> {
         find: FindImage<'_>,
     ) -> Result<Images<'r>, WriteFailed> {
         let logged = run.inputs().map_err(StageError::from)?.blocks;
-        let known: Vec<u32> = (0..spec.images.len() as u32).filter(|n| !logged.contains_key(n)).collect();
-        if known.is_empty() {
-            return Ok(Images { run, used: Used::default(), open: BTreeMap::new() });
-        }
-        let kept = run.kept().map_err(StageError::from)?;
-        let used = match (run.used().map_err(StageError::from)?, kept) {
-            (Some(used), _) => used,
-            (None, Some(kept)) => {
-                let mut used = Used::default();
-                for (image, blocks) in &kept.images {
-                    used.add(*image, &blocks.keys().copied().collect());
-                }
-                used
+        let used = run.used().map_err(StageError::from)?;
+        let found = run.kept().map_err(StageError::from)?.unwrap_or_default();
+        let whole = kind == Kind::Whole;
+        let mut images =
+            Images { run, whole, kept: Kept { whole, ..Kept::default() }, open: BTreeMap::new() };
+        for (number, image) in (0u32..).zip(&spec.images) {
+            let failed =
+                |error| StageError::Image { image: number as usize, of: source.to_owned(), source: error };
+            let own = found.images.get(&number);
+            if let Some(blocks) = own
+                && (logged.contains_key(&number) || !whole)
+            {
+                images.kept.images.insert(number, blocks.clone());
+                continue;
             }
-            (None, None) if kind == Kind::Whole && !run.is_imported() => Used::default(),
-            (None, None) => return Err(WriteFailed::Archive(ArchiveError::NoImages(run.id()))),
-        };
-        let images = open_images(home, run, spec, source, find)?;
-        let open = (0u32..).zip(images).filter(|(n, _)| known.contains(n)).collect();
-        Ok(Images { run, used, open })
-    }
-
-    /// The blocks to put in, and where each different one can be read.
-    pub(super) fn list(&mut self, whole: bool) -> Result<(Kept, BTreeMap<PageHash, Place>), WriteFailed> {
-        let mut kept = Kept { whole, ..Kept::default() };
-        let mut places = BTreeMap::new();
-        let mut content = [0; PAGE_SIZE];
-        for image in self.open.keys().copied().collect::<Vec<_>>() {
-            let all = self.open[&image].len().div_ceil(PAGE_SIZE as u64);
+            if logged.contains_key(&number) {
+                continue;
+            }
+            let root = match found.root(home, run, number as usize, image) {
+                Some(root) if found.whole || run.is_imported() => root,
+                _ if !run.is_imported() => unchanged(run, find(image, source).map_err(failed)?, image)?,
+                _ => return Err(WriteFailed::Archive(ArchiveError::NoImages(run.id()))),
+            };
+            let opened = (root.open)().map_err(failed)?;
+            let all = opened.len().div_ceil(PAGE_SIZE as u64);
             if whole && all > PAGES_LIMIT as u64 {
                 let what = "its root is larger than 16 GiB; export what it used, without --whole";
-                return Err(WriteFailed::Archive(ArchiveError::TooLarge { id: self.run.id(), what }));
+                return Err(WriteFailed::Archive(ArchiveError::TooLarge { id: run.id(), what }));
             }
-            let numbers: Vec<u64> = if whole {
-                (0..all).collect()
-            } else {
-                self.used.blocks(image).take_while(|n| *n < all).collect()
+            let blocks = match &used {
+                _ if whole => (0..all).collect(),
+                Some(used) => used.blocks(number).take_while(|n| *n < all).collect(),
+                None => return Err(WriteFailed::Archive(ArchiveError::NoImages(run.id()))),
             };
+            images.open.insert(number, (opened, blocks));
+        }
+        Ok(images)
+    }
+
+    /// The blocks to put in, and where each one that is not in the page store can be read.
+    pub(super) fn list(&mut self) -> Result<(Kept, BTreeMap<PageHash, Place>), WriteFailed> {
+        let mut places = BTreeMap::new();
+        let mut content = [0; PAGE_SIZE];
+        let mut kept = self.kept.clone();
+        for (image, numbers) in
+            self.open.iter().map(|(image, (_, numbers))| (*image, numbers.clone())).collect::<Vec<_>>()
+        {
             let blocks = kept.images.entry(image).or_default();
             for number in numbers {
-                read(&mut self.open, (image, number), &mut content)?;
+                self.read((image, number), &mut content)?;
                 let hash = PageHash::of(&content);
-                if !(whole && hash.is_zero()) {
+                if !(self.whole && hash.is_zero()) {
                     blocks.insert(number, hash);
                     places.entry(hash).or_insert((image, number));
                 }
@@ -86,21 +98,15 @@ impl<'r> Images<'r> {
     }
 
     /// One block.
-    pub(super) fn read(&mut self, place: Place, out: &mut [u8; PAGE_SIZE]) -> Result<(), WriteFailed> {
-        read(&mut self.open, place, out)
+    pub(super) fn read(
+        &mut self,
+        (image, number): Place,
+        out: &mut [u8; PAGE_SIZE],
+    ) -> Result<(), WriteFailed> {
+        let of = format!("the root of run {}", self.run.id());
+        let failed = |source| StageError::Image { image: image as usize, of, source };
+        let Some((opened, _)) = self.open.get_mut(&image) else { return Ok(()) };
+        crate::root::whole_block(&mut **opened, number, out).map_err(failed)?;
+        Ok(())
     }
-}
-
-fn read(
-    open: &mut BTreeMap<u32, Box<dyn BlockImage>>,
-    (image, number): Place,
-    out: &mut [u8; PAGE_SIZE],
-) -> Result<(), WriteFailed> {
-    let failed = |source| StageError::Image { image: image as usize, of: "the run's root".into(), source };
-    let Some(opened) = open.get_mut(&image) else { return Ok(()) };
-    let at = number * PAGE_SIZE as u64;
-    let inside = opened.len().saturating_sub(at).min(PAGE_SIZE as u64) as usize;
-    out.fill(0);
-    opened.read(at, &mut out[..inside]).map_err(failed)?;
-    Ok(())
 }

@@ -185,9 +185,9 @@ fn fill<W: Write>(
         }
     }
     let mut images = Images::open(home, run, &spec, &source, kind, find)?;
-    let (kept, places) = images.list(kind == Kind::Whole)?;
+    let (kept, places) = images.list()?;
     out.limited(run, tag::IMAGES, &envelope::encode(kept::FILE, &kept))?;
-    pages.extend(places.keys());
+    pages.extend(kept.pages());
     if pages.len() > PAGES_LIMIT {
         let what = "it has more than 16 GiB of different pages";
         return Err(WriteFailed::Archive(ArchiveError::TooLarge { id: run.id(), what }));

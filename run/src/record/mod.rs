@@ -24,9 +24,10 @@ use crate::{
     error::StageError,
     home::{Finished, Home, OpenRun, RunDir},
     input::InputLog,
+    kept,
     keyframe::{self, Base},
     outcome::{End, Outcome, Recording},
-    root::{Logged, Noted, Root, SharedBlocks, SharedReads},
+    root::Root,
     spec::Spec,
     stage::Stage,
     trace::{TraceHasher, TraceWriter, prefix_path},
@@ -34,10 +35,13 @@ use crate::{
 };
 
 mod auto;
+mod images;
 mod keeper;
 mod thrift;
 mod ticker;
 pub use auto::{LIMIT, SLICE, record_auto};
+pub use images::{Gather, Programs};
+use images::{Opened, PROGRAMS};
 use keeper::Keeper;
 pub use thrift::{Keyframes, SPACING};
 use ticker::Ticker;
@@ -67,6 +71,8 @@ pub struct Options<'a> {
     pub live: &'a mut dyn FnMut(&RecordHeader, &[u8]),
     /// Told what takes time.
     pub notice: &'a dyn Fn(&str),
+    /// Reads what a debugger will want of the root, when the run has ended.
+    pub gather: Gather<'a>,
 }
 
 /// Where a recording stops, as [`End::TimedOut`], though its job has not ended: places in the run, not in wall time.
@@ -131,12 +137,13 @@ pub fn record(home: &Home, inputs: &Inputs<'_>, options: &mut Options<'_>) -> Re
     let boot = Arc::new(boot::ensure(home, &inputs.spec, options.engine, inputs.kernel, options.notice)?);
     // What a fork's parent has read, the fork reads the same.
     let known = inputs.parent.map(|(parent, _)| parent.inputs()).transpose()?.unwrap_or_default();
-    let (images, logs, reads) = open_images(home, inputs.roots, &known)?;
+    let before = inputs.parent.map(|(parent, _)| parent.kept()).transpose()?.flatten();
+    let (images, opened) = Opened::new(home, inputs.roots, &known, before)?;
     let mut stage = Stage::new(home, &inputs.spec, options.engine, boot.clone(), images)?;
     stage.machine().set_no_progress_limit(options.spin_limit);
     let open = home.begin(&inputs.spec)?;
     let result =
-        Recorder { home, inputs, called: options.called, boot, logs, reads }.run(&open, &mut stage, options);
+        Recorder { home, inputs, called: options.called, boot, opened }.run(&open, &mut stage, options);
     match result {
         Ok((log, outcome, recording)) => {
             let run = match open.finish(&log, &outcome, &recording)? {
@@ -186,39 +193,12 @@ fn still_so(run: &RunDir, roots: &[Root], known: &InputLog) -> bool {
         })
 }
 
-type Images = Vec<Box<dyn vmm::BlockImage>>;
-/// Opens the images, logging those that are not known by content.
-fn open_images(
-    home: &Home,
-    roots: &[Root],
-    known: &InputLog,
-) -> Result<(Images, Vec<Option<SharedBlocks>>, SharedReads), StageError> {
-    let mut images: Images = Vec::new();
-    let mut logs = Vec::new();
-    let reads = SharedReads::default();
-    for (image, root) in roots.iter().enumerate() {
-        let opened = (root.open)();
-        let opened = opened.map_err(|source| StageError::Image { image, of: root.source.clone(), source })?;
-        if root.logged {
-            let before = known.blocks.get(&(image as u32)).cloned().unwrap_or_default();
-            let blocks: SharedBlocks = Arc::new(Mutex::new(before));
-            images.push(Box::new(Logged::new(opened, home.pages().clone(), blocks.clone())));
-            logs.push(Some(blocks));
-        } else {
-            images.push(Box::new(Noted::new(opened, image as u32, reads.clone())));
-            logs.push(None);
-        }
-    }
-    Ok((images, logs, reads))
-}
-
 struct Recorder<'a> {
     home: &'a Home,
     inputs: &'a Inputs<'a>,
     called: Wall,
     boot: Arc<Boot>,
-    logs: Vec<Option<SharedBlocks>>,
-    reads: SharedReads,
+    opened: Opened,
 }
 
 /// Where a recording begins: what is already in its trace and keyframes.
@@ -266,6 +246,7 @@ impl Recorder<'_> {
             live: options.live,
             error: None,
             execs: 0,
+            programs: Programs::new(),
             stop: stage.machine().interrupter(),
             called: self.called,
             first_event: None,
@@ -291,13 +272,14 @@ impl Recorder<'_> {
         };
         let stopped = self.drive(stage, &mut sink, keeper, &limits)?;
         sink.writer.sync()?;
+        let kept = self.opened.keep(self.home, &sink.programs, options.gather);
         self.home.pages().sync()?;
         let origins: Vec<Vec<u8>> =
             self.inputs.roots.iter().filter_map(|root| root.origin.as_ref()).map(|origin| origin()).collect();
         if !origins.is_empty() {
             crate::origin::write(&dir.join("origin"), &origins)?;
         }
-        self.keep_used(dir)?;
+        crate::envelope::write(kept::FILE, &dir.join("images"), &kept)?;
         for outside in stage.machine().engine().outside_model() {
             (options.notice)(&format!("outside the CPU model ({}): {outside}", self.inputs.spec.cpu_model));
         }
@@ -323,28 +305,7 @@ impl Recorder<'_> {
             boot: Some(self.boot.key),
             source: source.join(", "),
         };
-        Ok((self.seal(), outcome, recording))
-    }
-
-    /// Notes what was read of the images, for an export. A fork begins with what its parent read.
-    fn keep_used(&self, dir: &Path) -> Result<(), StageError> {
-        let before = self.inputs.parent.map(|(parent, _)| parent.used()).transpose()?.flatten();
-        let mut used = before.unwrap_or_default();
-        for (image, blocks) in &lock(&self.reads).blocks {
-            used.add(*image, blocks);
-        }
-        Ok(crate::envelope::write(crate::kept::USED, &dir.join("used"), &used)?)
-    }
-
-    fn seal(&self) -> InputLog {
-        let mut log = InputLog::default();
-        for (image, blocks) in self.logs.iter().enumerate() {
-            if let Some(blocks) = blocks {
-                let blocks = blocks.lock().unwrap_or_else(PoisonError::into_inner).clone();
-                log.blocks.insert(image as u32, blocks);
-            }
-        }
-        log
+        Ok((self.opened.seal(), outcome, recording))
     }
 
     fn begin_at_boot(&self, dir: &Path) -> Result<Start, StageError> {
@@ -465,7 +426,7 @@ impl Recorder<'_> {
                 let began = Worked::now();
                 let waited = last.elapsed();
                 if limits.thrifty
-                    && let cost = stage.snapshot_cost(&lock(&self.reads).contents)?
+                    && let cost = stage.snapshot_cost(&self.opened.reads().contents)?
                     && !thrift::is_worth(cost.saturating_sub(grant), waited, settling.elapsed())
                 {
                     // Looking takes time too.
@@ -507,6 +468,7 @@ struct Sink<'s, 'l> {
     error: Option<WriteError>,
     /// Programs started.
     execs: u64,
+    programs: Programs,
     stop: Interrupter,
     called: Wall,
     first_event: Option<Duration>,
@@ -515,7 +477,13 @@ struct Sink<'s, 'l> {
 impl RecordSink for Sink<'_, '_> {
     fn record(&mut self, header: &RecordHeader, payload: &[u8]) {
         self.facts.add(header, payload);
-        self.execs += u64::from(header.kind == REC_EXEC);
+        if header.kind == REC_EXEC {
+            self.execs += 1;
+            let path = payload.split(|byte| *byte == 0).next().unwrap_or_default();
+            if self.programs.len() < PROGRAMS && !self.programs.contains(path) {
+                self.programs.insert(path.to_vec());
+            }
+        }
         if self.first_event.is_none() && header.thread != 0 {
             self.first_event = Some(self.called.elapsed());
         }
