@@ -104,3 +104,37 @@ fn over_a_directory() {
     assert!(fork.errors.contains("only files the run has read can be read"), "{}", fork.errors);
     assert_eq!(fork.id, run.id, "{}", fork.errors);
 }
+
+#[test]
+fn a_stripped_program_with_its_lines_in_a_file_beside_it() {
+    let home = Sandbox::apart("kept-link");
+    build(&home.work(), FIRST);
+    let objcopy = |arguments: &[&str]| {
+        let done =
+            std::process::Command::new("objcopy").args(arguments).current_dir(home.work()).output().unwrap();
+        assert!(done.status.success(), "{}", errors(&done));
+    };
+    std::fs::create_dir(home.work().join(".debug")).unwrap();
+    objcopy(&["--only-keep-debug", "prog", ".debug/prog.debug"]);
+    objcopy(&["--strip-all", "--remove-section=.note.gnu.build-id", "prog"]);
+    objcopy(&["--remove-section=.note.gnu.build-id", ".debug/prog.debug"]);
+    objcopy(&["--add-gnu-debuglink=.debug/prog.debug", "prog"]);
+    let arguments = ["run", "--engine", "soft", "--memory", MEMORY, "--", "./prog"];
+    let run = Job::of(&home.output(&arguments));
+    assert_eq!(run.status, Some(134), "{}", run.errors);
+    said(&home, &run.id);
+    // Another program's lines are nobody's.
+    std::fs::rename(home.work().join(".debug"), home.work().join("debug-of-first")).unwrap();
+    let without = Job::of(&home.output(&[&arguments[..5], &["--seed", "5", "--", "./prog"]].concat()));
+    let place = home.ok(&["where", &without.id, "@crash"]);
+    assert!(!place.contains("prog.c"), "{place}");
+    let mut other = std::fs::read(home.work().join("debug-of-first/prog.debug")).unwrap();
+    other.push(0);
+    std::fs::create_dir(home.work().join(".debug")).unwrap();
+    std::fs::write(home.work().join(".debug/prog.debug"), &other).unwrap();
+    let place = home.ok(&["where", &without.id, "@crash"]);
+    assert!(!place.contains("prog.c"), "{place}");
+    // The first run has its own.
+    let place = home.ok(&["where", &run.id, "@crash"]);
+    assert!(place.contains("abort(); /* as it was */"), "{place}");
+}

@@ -11,6 +11,8 @@ use object::{
     read::{ReadCache, ReadCacheOps, elf::ElfFile64},
 };
 
+use crate::separate;
+
 /// Files of a root.
 pub trait Tree {
     /// Bytes of the regular file at `path`, through links; `None` if there is none.
@@ -34,6 +36,9 @@ const MOST_FILES: usize = 10_000;
 const LIBRARIES: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/usr/local/lib", "/lib64", "/lib", "/usr/lib"];
 
+/// Programs and libraries of the system: what is installed to debug them is large, and stays.
+const SYSTEM_PROGRAMS: [&str; 5] = ["/usr/", "/lib/", "/lib64/", "/bin/", "/sbin/"];
+
 /// Sources of systems and of packages, which do not change under a program.
 const SYSTEM: [&str; 4] = ["/usr/", "/rustc/", "/.cargo/registry/", "/.rustup/"];
 
@@ -50,6 +55,10 @@ pub fn gather(tree: &mut dyn Tree, programs: &BTreeSet<Vec<u8>>, directory: &[u8
         }
         let Some(found) = program(tree, &path, &mut left) else { continue };
         sources.extend(found.sources);
+        let system = SYSTEM_PROGRAMS.iter().any(|place| path.starts_with(place.as_bytes()));
+        if !system && let Some(separate) = found.separate.into_iter().find(|path| tree.size(path).is_some()) {
+            wanted.push_back(separate);
+        }
         let origin = path.rsplitn(2, |byte| *byte == b'/').nth(1).unwrap_or_default();
         for name in &found.needed {
             let own = found.runpath.iter().map(|text| with_origin(text, origin));
@@ -91,6 +100,8 @@ struct Leads {
     needed: Vec<Vec<u8>>,
     /// Directories to look for them in.
     runpath: Vec<Vec<u8>>,
+    /// Where its debug information may lie.
+    separate: Vec<Vec<u8>>,
     sources: BTreeSet<Vec<u8>>,
 }
 
@@ -103,6 +114,11 @@ fn program(tree: &mut dyn Tree, path: &[u8], left: &mut u64) -> Option<Leads> {
     dynamic(&file, &mut leads);
     let has = |name: &str| file.section_by_name(name).is_some();
     let (lines, symbols) = (has(".debug_line") || has(".zdebug_line"), has(".symtab"));
+    if !lines {
+        let (id, link) = (file.build_id().ok().flatten(), file.gnu_debuglink().ok().flatten());
+        leads.separate =
+            separate::candidates(path, id, link).into_iter().map(|candidate| candidate.path).collect();
+    }
     let most = if lines || symbols { MOST_PROGRAM } else { MOST_STRIPPED };
     if size > most.min(*left) {
         return Some(leads);

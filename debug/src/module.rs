@@ -66,6 +66,8 @@ pub struct Module {
     pub path: Vec<u8>,
     /// Build id, if it has one.
     pub build_id: Option<Vec<u8>>,
+    /// Name and CRC-32 of the file with its debug information, if it says (`.gnu_debuglink`).
+    pub debug_link: Option<(Vec<u8>, u32)>,
     /// Symbols by address.
     pub symbols: Vec<Symbol>,
     /// Its first page.
@@ -101,6 +103,7 @@ impl Module {
             |data| object::File::parse(data).map_err(|source| ModuleError::Elf { path: name(), source });
         let file: object::File<'_> = parse(data)?;
         let build_id = file.build_id().ok().flatten().map(<[u8]>::to_vec);
+        let debug_link = file.gnu_debuglink().ok().flatten().map(|(name, crc)| (name.to_vec(), crc));
         let debug = match separate {
             Some(separate) => {
                 let other: object::File<'_> = parse(separate)?;
@@ -149,6 +152,7 @@ impl Module {
         Ok(Module {
             path: path.to_vec(),
             build_id,
+            debug_link,
             symbols,
             head,
             segments,

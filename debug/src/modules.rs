@@ -10,6 +10,7 @@ use crate::{
     kernel::{Kernel, Read},
     maps::Mapping,
     module::Module,
+    separate,
 };
 
 /// Gives the content of a file of the guest's root; `None` if there is no such file.
@@ -113,16 +114,16 @@ impl Files {
         if module.has_debug_info() {
             return Some(module);
         }
-        let separate = module.build_id.as_ref().and_then(|id| {
-            let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-            let (first, rest) = hex.split_at_checked(2)?;
-            (self.read)(format!("/usr/lib/debug/.build-id/{first}/{rest}.debug").as_bytes())
-        });
-        match separate {
+        let link = module.debug_link.as_ref().map(|(name, crc)| (&name[..], *crc));
+        for candidate in separate::candidates(path, module.build_id.as_deref(), link) {
             // A damaged debug file is worth less than the symbols the executable has.
-            Some(separate) => Module::new(path, data, Some(&separate)).ok().or(Some(module)),
-            None => Some(module),
+            let content = (self.read)(&candidate.path).filter(|content| candidate.fits(content));
+            let whole = content.and_then(|content| Module::new(path, data, Some(&content)).ok());
+            if let Some(whole) = whole.filter(Module::has_debug_info) {
+                return Some(whole);
+            }
         }
+        Some(module)
     }
 }
 

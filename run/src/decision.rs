@@ -120,6 +120,20 @@ impl Action {
     }
 }
 
+impl std::fmt::Display for Decision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Place { thread, syscall, returns, offset } = self.place;
+        match self.action {
+            Action::Preempt => f.write_str("preempt")?,
+            Action::Stall(ns) => write!(f, "stall for {ns} ns")?,
+            Action::LateTimer(ns) => write!(f, "timer late by {ns} ns")?,
+            Action::Rank(rank) => write!(f, "rank {rank}")?,
+        }
+        write!(f, " at thread {thread:016x}, system call {syscall}, return {returns}")?;
+        if offset > 0 { write!(f, ", instruction {offset}") } else { Ok(()) }
+    }
+}
+
 impl Decision {
     /// The armed entry of the decision table for a decision at a commit. For one with an instruction offset
     /// the entry is the stop at its commit, from which the monitor goes on by instructions.
@@ -181,6 +195,9 @@ mod tests {
             assert!(error.contains("sixteen hexadecimal digits"), "{wrong}: {error}");
         }
         assert!(place(r#"{"thread":1,"syscall":7,"ofset":3}"#).unwrap_err().contains("ofset"));
+        let decision = Decision { place: Place { offset: 3, ..whole }, action: Action::Stall(9) };
+        let words = "stall for 9 ns at thread 00c0ffee00c0ffee, system call 7, return 0, instruction 3";
+        assert_eq!(decision.to_string(), words);
         // In a spec it is what it always was.
         assert_eq!(postcard::to_allocvec(&Place { thread: 300, ..whole }).unwrap(), [0xac, 2, 7, 0, 0]);
     }

@@ -59,6 +59,8 @@ thread=$("$rewind" events "$build" --json --kind fork | sed -n 's/.*"thread":"\(
 printf '[{"place":{"thread":"%s","syscall":30,"returns":0,"offset":0},"action":"preempt"}]' "$thread" >"$scratch/decisions"
 show 0 fork "$build" $((last * 9 / 10)) --decisions "$scratch/decisions"
 fork=$(id)
+show 0 fork "$build" $((last * 9 / 10)) --schedule 3
+expect 'schedule 3:'
 show 0 ls --forks-of "$build"
 [ "$fork" = "$build" ] || show 0 replay "$fork"
 show 0 export "$build" "$scratch/build.rewind"
@@ -68,6 +70,13 @@ show 0 export "$build" "$scratch/build.rewind"
     show 0 replay "$build"
     expect identical
 )
+printf '\n$ # the library is edited and built anew; the first run stays what it was\n'
+cp -r . "$scratch/as-it-was"
+echo 'int nothing_of_this_is_left;' >sum.c 2>/dev/null || true
+rm -f *.o check
+show 0 replay "$build"
+expect identical
+rm -rf ./* && cp -r "$scratch/as-it-was/." .
 show 0 prune "$other"
 show 0 replay "$other"
 expect identical

@@ -300,6 +300,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     Ok(ExitCode::from(recorded.outcome.end.exit_status()))
 }
 
+/// Decisions not reached that are listed.
+const MOST_MISSED: usize = 2;
+
 /// The last line.
 pub(crate) fn finish(recorded: &Recorded, as_json: bool) -> Result<()> {
     let (outcome, recording) = (&recorded.outcome, &recorded.recording);
@@ -317,8 +320,14 @@ pub(crate) fn finish(recorded: &Recorded, as_json: bool) -> Result<()> {
     if let Some(detail) = outcome.end.detail() {
         eprintln!("rewind: {}", output::printable(detail));
     }
-    for missed in &outcome.missed {
-        eprintln!("rewind: decision not reached: {missed:?}");
+    for missed in outcome.missed.iter().take(MOST_MISSED) {
+        eprintln!("rewind: decision not reached: {missed}");
+    }
+    if outcome.missed.len() > MOST_MISSED {
+        eprintln!(
+            "rewind: and {} more decisions were not reached (--json lists them)",
+            outcome.missed.len() - MOST_MISSED
+        );
     }
     for out in &outcome.outputs {
         let hash = out.hash.map_or("not there".into(), |hash| run::id::hex(&hash[..8]));

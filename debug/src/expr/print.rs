@@ -71,8 +71,14 @@ fn show(
         },
         Shape::Integer { size: 1, signed, character: true, .. } => character(integer(&bytes[..1], signed)),
         Shape::Integer { size, signed, .. } => integer(&bytes[..size as usize], signed).to_string(),
-        Shape::Float(4) => f32::from_le_bytes(bytes[..4].try_into().unwrap_or_default()).to_string(),
-        Shape::Float(8) => f64::from_le_bytes(bytes[..8].try_into().unwrap_or_default()).to_string(),
+        Shape::Float(4) => {
+            let value = f32::from_le_bytes(bytes[..4].try_into().unwrap_or_default());
+            float(value.into(), &value)
+        }
+        Shape::Float(8) => {
+            let value = f64::from_le_bytes(bytes[..8].try_into().unwrap_or_default());
+            float(value, &value)
+        }
         Shape::Float(16) => extended(&bytes[..10]),
         Shape::Float(_) => raw(bytes),
         Shape::Pointer(_) => {
@@ -123,6 +129,15 @@ fn show(
     }
 }
 
+/// A number in the fewest digits that are it, `exact`; one that is very large or small with an exponent, as in C.
+fn float<F: std::fmt::Display + std::fmt::LowerExp>(value: f64, exact: &F) -> String {
+    if value == 0.0 || !value.is_finite() || (1e-5..1e16).contains(&value.abs()) {
+        return exact.to_string();
+    }
+    let text = format!("{exact:e}");
+    if text.contains("e-") { text } else { text.replace('e', "e+") }
+}
+
 fn bit_field(bytes: &[u8], at: u64, bits: u64) -> i128 {
     let value = integer(&bytes[..bytes.len().min(16)], false) >> at.min(127);
     if bits >= 127 { value } else { value & ((1 << bits) - 1) }
@@ -140,7 +155,7 @@ fn extended(bytes: &[u8]) -> String {
     let scale = i32::from(exponent & 0x7fff) - 16383 - 63;
     // In two parts, neither of which is too large or too small by itself.
     let value = u64::from_le_bytes(mantissa) as f64 * 2f64.powi(scale / 2) * 2f64.powi(scale - scale / 2);
-    (sign * value).to_string()
+    float(sign * value, &(sign * value))
 }
 
 fn array(
@@ -187,6 +202,20 @@ mod tests {
         assert_eq!(extended(&[0, 0, 0, 0, 0, 0, 0, 0xc0, 0xff, 0x3f]), "1.5");
         assert_eq!(extended(&[0, 0, 0, 0, 0, 0, 0, 0x80, 0x01, 0xc0]), "-4");
         assert_eq!(extended(&[0; 10]), "0");
+        let numbers: [(f64, &str); 8] = [
+            (0.1, "0.1"),
+            (-2.5e-300, "-2.5e-300"),
+            (1e300, "1e+300"),
+            (1e15, "1000000000000000"),
+            (1e16, "1e+16"),
+            (-0.0, "-0"),
+            (f64::NEG_INFINITY, "-inf"),
+            (0.00001, "0.00001"),
+        ];
+        for (value, text) in numbers {
+            assert_eq!(float(value, &value), text);
+        }
+        assert_eq!(float(f64::from(3.4e38f32), &3.4e38f32), "3.4e+38");
     }
 
     #[test]
