@@ -27,7 +27,7 @@ fn main() -> anyhow::Result<()> {
         let image = Arc::new(image::open(Path::new(root), &options).map_err(std::io::Error::other)?);
         let spec = ImageSpec { content: Content(image.id.0), len: image.image().len() };
         let open = Arc::new(move || Ok(image.image()));
-        Ok(Root { spec, source: root.clone(), open, logged: false, origin: None, same: None })
+        Ok(Root { spec, source: root.clone(), open, logged: false, origin: None, same: None, files: None })
     };
     let run = home.run(home.find(id)?)?;
     let (spec, recording) = (run.spec()?, run.recording()?);

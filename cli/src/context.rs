@@ -4,11 +4,15 @@ use std::sync::{Arc, atomic::AtomicBool};
 
 use anyhow::{Context as _, Result};
 use run::{
+    error::StageError,
     home::{Home, RunDir},
-    seek::Timeline,
+    seek::{self, Timeline},
     spec::ImageSpec,
+    trace::TraceReader,
 };
 use vmm::EngineKind;
+
+use crate::output;
 
 /// The home of the environment.
 pub(crate) fn home() -> Result<Home> {
@@ -18,6 +22,25 @@ pub(crate) fn home() -> Result<Home> {
 /// The one run that begins with `prefix`.
 pub(crate) fn find(home: &Home, prefix: &str) -> Result<RunDir> {
     Ok(home.run(home.find(prefix)?)?)
+}
+
+/// The trace of a run that is read as a whole: a finished one's must be all there, of another one what there is is said to
+/// be no more.
+pub(crate) fn trace(run: &RunDir) -> Result<TraceReader> {
+    let (trace, whole) = trace_left(run)?;
+    whole?;
+    Ok(trace)
+}
+
+/// As [`trace`], for showing record by record: what is left of a trace that was cut, and the error to end with once that is
+/// shown.
+pub(crate) fn trace_left(run: &RunDir) -> Result<(TraceReader, Result<(), StageError>)> {
+    let (trace, outcome) = (run.trace()?, run.outcome()?);
+    if let Some(why) = seek::unfinished(run)? {
+        notice(&format!("run {} was not finished: {why}; what is on disk of it is shown", run.id()));
+    }
+    let whole = seek::is_whole(run, &trace, outcome.as_ref());
+    Ok((trace, whole))
 }
 
 /// A run, opened for going about in it.
@@ -46,18 +69,33 @@ pub(crate) fn again(home: &Home, _spec: &ImageSpec, source: &str) -> std::io::Re
 
 /// Something the user may want to know, on standard error.
 pub(crate) fn notice(text: &str) {
-    eprintln!("rewind: {text}");
+    output::say!("rewind: {text}");
 }
+
+/// The status after Ctrl-C: 128 and SIGINT, as a shell says it.
+pub(crate) const INTERRUPTED: u8 = 130;
 
 /// Set by Ctrl-C; a second one ends the program at once.
 pub(crate) fn interrupted() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
     let signal = signal_hook::consts::SIGINT;
     // In this order: at the first Ctrl-C the flag is still unset and the program goes on.
-    signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())
+    signal_hook::flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), flag.clone())
         .context("cannot watch for Ctrl-C")?;
     signal_hook::flag::register(signal, flag.clone()).context("cannot watch for Ctrl-C")?;
     Ok(flag)
+}
+
+/// Ctrl-C ends this program at once, whatever it does, with [`INTERRUPTED`]: for what leaves nothing behind.
+pub(crate) fn end_at_interrupt() -> Result<()> {
+    let always = Arc::new(AtomicBool::new(true));
+    signal_hook::flag::register_conditional_shutdown(
+        signal_hook::consts::SIGINT,
+        i32::from(INTERRUPTED),
+        always,
+    )
+    .context("cannot watch for Ctrl-C")?;
+    Ok(())
 }
 
 /// Ctrl-C does not end this program: the gdb it serves gets it too and says what to do.

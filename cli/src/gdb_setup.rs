@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeSet,
     fmt::Write as _,
+    os::unix::ffi::OsStrExt as _,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -10,7 +11,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use debug::{gather, gdb::Session};
 
-use crate::look::RunFiles;
+use crate::look::{RunFiles, plain};
 
 /// What gdb is told before it connects.
 pub(crate) fn commands_for(session: &mut Session<'_>, files: &RunFiles) -> String {
@@ -70,43 +71,81 @@ fn local_root(session: &mut Session<'_>, files: &RunFiles) -> Option<PathBuf> {
 }
 
 /// Most sources that are written out for gdb.
-const MOST_SOURCES: usize = 1000;
+const MOST_SOURCES: usize = 10_000;
+/// Bytes of them.
+const MOST_BYTES: usize = 256 << 20;
 
-/// Sources that are not on this machine what they were when the run was recorded are written into `directory`, and gdb
-/// told so.
-pub(crate) fn old_sources(session: &mut Session<'_>, files: &RunFiles, directory: &Path) -> Result<String> {
-    let mut paths: Vec<Vec<u8>> =
+/// If some source is not on this machine what it was when the run was recorded, all that are kept with the run are written
+/// below `directory`, and gdb is told to look there.
+pub(crate) fn old_sources(session: &mut Session<'_>, files: &RunFiles, directory: &Path) -> Result<Vec<u8>> {
+    let mut paths: BTreeSet<Vec<u8>> =
         session.program().mappings.iter().filter_map(|mapping| mapping.path.clone()).collect();
-    paths.push(session.program().executable.clone());
-    let mut sources = BTreeSet::new();
-    for path in paths.into_iter().collect::<BTreeSet<_>>() {
-        sources
-            .extend(session.content(&path).and_then(|content| gather::sources(&content)).unwrap_or_default());
+    paths.insert(session.program().executable.clone());
+    let mut all = gather::Sources::default();
+    for path in paths {
+        let found = session.content(&path).and_then(|content| gather::sources(&content)).unwrap_or_default();
+        all.paths.extend(found.paths);
+        all.directories.extend(found.directories);
     }
-    let mut text = String::new();
-    let mut written = 0;
-    for path in sources {
-        let Some(kept) = files.kept(&path).filter(|kept| RunFiles::here(&path).as_ref() != Some(kept)) else {
-            continue;
-        };
-        // gdb takes the rule word by word, and its file line by line.
-        let Some(name) = std::str::from_utf8(&path).ok().filter(|name| !name.contains(char::is_whitespace))
-        else {
-            continue;
-        };
-        if written == MOST_SOURCES {
-            break;
+    let mut left = MOST_BYTES;
+    let mut kept = Vec::new();
+    for path in all.paths.iter().take(MOST_SOURCES) {
+        if let Some(content) = files.kept(path).filter(|content| content.len() <= left) {
+            left -= content.len();
+            kept.push((path, content));
         }
-        written += 1;
-        let file = Path::new(name).file_name().unwrap_or_default();
-        let folder = directory.join(written.to_string());
-        let copy = folder.join(file);
-        std::fs::create_dir(&folder)
-            .and_then(|()| std::fs::write(&copy, kept))
-            .with_context(|| format!("cannot write {}", copy.display()))?;
-        let _ = writeln!(text, "set substitute-path {name} {}", copy.display());
+    }
+    if kept.iter().all(|(path, kept)| RunFiles::now(path).as_ref() == Some(kept)) {
+        return Ok(Vec::new());
+    }
+    let top = directory.join("sources");
+    let copy = |path: &[u8]| top.join(os(plain(path).get(1..).unwrap_or_default()));
+    let mut text = Vec::new();
+    let mut rule = |from: &[u8]| {
+        // A rule is a line of words.
+        if !from.contains(&b'\n') {
+            let to = copy(from);
+            let words =
+                [&b"set substitute-path "[..], &word(from), b" ", &word(to.as_os_str().as_bytes()), b"\n"];
+            text.extend(words.concat());
+        }
+    };
+    for from in all.directories.iter().filter(|from| plain(from).len() > 1) {
+        rule(from);
+    }
+    for (path, _) in &kept {
+        rule(path);
+    }
+    let make = |path: &[u8], content: Option<&[u8]>| {
+        let to = copy(path);
+        let folder = if content.is_some() { to.parent().unwrap_or(&top) } else { &to };
+        std::fs::create_dir_all(folder)
+            .and_then(|()| content.map_or(Ok(()), |content| write_old(&to, content)))
+            .with_context(|| format!("cannot write {}", to.display()))
+    };
+    for directory in &all.directories {
+        make(directory, None)?;
+    }
+    for (path, content) in &kept {
+        make(path, Some(content))?;
     }
     Ok(text)
+}
+
+/// Writes a source with an old time: gdb warns of those that are newer than their program.
+fn write_old(to: &Path, content: &[u8]) -> std::io::Result<()> {
+    std::fs::write(to, content)?;
+    std::fs::File::options().write(true).open(to)?.set_modified(std::time::SystemTime::UNIX_EPOCH)
+}
+
+/// A word of a gdb command.
+fn word(bytes: &[u8]) -> Vec<u8> {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+".contains(byte) || !byte.is_ascii();
+    bytes.iter().flat_map(|byte| if plain(byte) { vec![*byte] } else { vec![b'\\', *byte] }).collect()
+}
+
+fn os(bytes: &[u8]) -> &std::ffi::OsStr {
+    std::os::unix::ffi::OsStrExt::from_bytes(bytes)
 }
 
 /// As `rust-gdb` does.

@@ -1,22 +1,22 @@
 //! Passing a run's output through while it is recorded.
 
-use std::{cell::RefCell, io::Write};
+use std::cell::RefCell;
 
 use rewind_platform::record::{REC_OUTPUT, RecordHeader};
 use run::trace::Record;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::output;
+use crate::output::{self, Stream};
 
 /// Shows the job's output, or every event as JSON.
 pub(crate) struct Live {
     json: bool,
-    streams: RefCell<[Stream; 2]>,
+    streams: RefCell<[Shown; 2]>,
 }
 
 /// What was shown of one of the job's outputs.
 #[derive(Default)]
-struct Stream {
+struct Shown {
     shown: Vec<u8>,
     /// Longer than what is kept of it.
     long: bool,
@@ -32,10 +32,10 @@ impl Live {
         Live { json, streams: RefCell::default() }
     }
 
-    /// Shows a record. A reader that went away does not stop the recording.
+    /// Shows a record. That it cannot be written does not stop the recording: `main` says so when it is done.
     pub(crate) fn show(&self, header: &RecordHeader, payload: &[u8]) {
         if self.json {
-            let _ = output::json(&run::describe::to_json(&Record::new(header, payload)));
+            object(&run::describe::to_json(&Record::new(header, payload)));
         } else if header.kind == REC_OUTPUT {
             self.pass(usize::from(header.aux == 2), payload);
         }
@@ -44,7 +44,7 @@ impl Live {
     /// The recording begins anew: what it says again is not shown again.
     pub(crate) fn begin_anew(&self, why: &str) {
         if self.json {
-            let _ = output::json(&json!({ "kind": "again", "why": why }));
+            object(&json!({ "kind": "again", "why": why }));
         }
         crate::context::notice(why);
         for stream in self.streams.borrow_mut().iter_mut() {
@@ -77,9 +77,10 @@ impl Live {
         } else {
             stream.long = true;
         }
-        let _ = match number {
-            1 => std::io::stderr().write_all(new),
-            _ => std::io::stdout().write_all(new).and_then(|()| std::io::stdout().flush()),
-        };
+        output::pass(if number == 1 { Stream::Err } else { Stream::Out }, new);
     }
+}
+
+fn object(value: &Value) {
+    output::pass(Stream::Out, format!("{value}\n").as_bytes());
 }

@@ -1,9 +1,10 @@
 //! What looks into a run needs beside the machine: files of its root, sources, kernel symbols.
 
 use std::{
+    collections::BTreeSet,
     fs::File,
     io::Read as _,
-    os::unix::ffi::OsStrExt as _,
+    os::unix::{ffi::OsStrExt as _, fs::MetadataExt as _},
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -15,10 +16,12 @@ use debug::{
     symbols::KernelSymbols,
 };
 use image::lookup::{Lookup, LookupError};
+use rewind_platform::record::{REC_OPEN, REC_RENAME, REC_UNLINK};
 use run::{
     home::Home,
     seek::{self, Timeline},
     spec::ImageSpec,
+    trace::TraceReader,
 };
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 
@@ -38,6 +41,23 @@ pub(crate) struct RunFiles {
     directory: Option<PathBuf>,
     /// The image it was otherwise, opened when it is needed.
     whole: Arc<Mutex<Whole>>,
+    /// What this machine's files must be to be shown as those of the run.
+    here: Here,
+    /// Files that the job itself wrote, moved or removed, found when a source is wanted: how they were when a program was made
+    /// from them cannot be told.
+    written: Arc<Mutex<Option<BTreeSet<Vec<u8>>>>>,
+    trace: Option<Arc<TraceReader>>,
+}
+
+/// Which files of this machine a run can have had.
+#[derive(Clone, Copy)]
+enum Here {
+    /// Any: the runs are yet to come.
+    Any,
+    /// Those that have not changed since this time, seconds and nanoseconds of the host's clock. It goes into no report.
+    Before(i64, i64),
+    /// None: the run is another machine's.
+    None,
 }
 
 /// An image that may have more than is kept with a run.
@@ -58,6 +78,13 @@ impl RunFiles {
         // What an imported run calls its source is a path of another machine: nothing of this one is its.
         let here = if run.is_imported() { "" } else { &source };
         let mut files = RunFiles::new(image, root::is_host(here), here);
+        // The lock is made when the recording begins, and never written again.
+        let began = std::fs::metadata(run.path().join("lock")).ok();
+        files.here = match began.filter(|_| !run.is_imported()) {
+            Some(began) => Here::Before(began.mtime(), began.mtime_nsec()),
+            None => Here::None,
+        };
+        files.trace = Some(Arc::new(run.trace()?));
         if let (None, Some(spec), false) = (&files.directory, timeline.spec().images.first(), here.is_empty())
         {
             let (home, spec) = (home.path().to_owned(), spec.clone());
@@ -76,17 +103,17 @@ impl RunFiles {
         let directory = root::read(if host { "/" } else { source });
         let directory = Some(directory).filter(|directory| directory.is_dir());
         let whole = Arc::new(Mutex::new(Whole::Opened(None)));
-        RunFiles { image: Arc::new(Mutex::new(image)), directory, whole }
+        let (image, written) = (Arc::new(Mutex::new(image)), Arc::default());
+        RunFiles { image, directory, whole, here: Here::Any, written, trace: None }
     }
 
-    /// A file of the root, as the run had it; what is not kept of it with the run is read now. (Whoever takes it for a file
-    /// the guest has mapped compares.)
+    /// A file of the root, as the run had it; what is not kept of it with the run is read now, if it has not changed since.
     pub(crate) fn read(&self, path: &[u8]) -> Option<Vec<u8>> {
         let mut image = self.image.lock().unwrap_or_else(PoisonError::into_inner);
         match image.as_mut()?.file(path, MOST_BYTES) {
             Ok(content) => Some(content),
             Err(LookupError::Read(_)) => match &self.directory {
-                Some(directory) => file_in(directory, path, MOST_BYTES),
+                Some(directory) => self.file_in(directory, path, MOST_BYTES),
                 None => self.whole.lock().unwrap_or_else(PoisonError::into_inner).file(path),
             },
             Err(_) => None,
@@ -98,9 +125,9 @@ impl RunFiles {
         self.image.lock().unwrap_or_else(PoisonError::into_inner).as_mut()?.file(path, MOST_SOURCE).ok()
     }
 
-    /// A regular file of this machine, not of the root.
-    pub(crate) fn here(path: &[u8]) -> Option<Vec<u8>> {
-        host_file(path, MOST_SOURCE)
+    /// A file of this machine as it is now, not of the root.
+    pub(crate) fn now(path: &[u8]) -> Option<Vec<u8>> {
+        content_in(Path::new("/"), path, MOST_SOURCE, Here::Any)
     }
 
     /// The folder of this machine the root was, if it was one.
@@ -110,7 +137,11 @@ impl RunFiles {
 
     /// A file of that folder as it is now.
     pub(crate) fn beside(&self, path: &[u8]) -> Option<Vec<u8>> {
-        file_in(self.directory.as_deref()?, path, MOST_BYTES)
+        content_in(self.directory.as_deref()?, path, MOST_BYTES, Here::Any)
+    }
+
+    fn file_in(&self, top: &Path, path: &[u8], most: u64) -> Option<Vec<u8>> {
+        content_in(top, path, most, self.here)
     }
 
     /// For symbols.
@@ -119,16 +150,27 @@ impl RunFiles {
         Files::new(Box::new(move |path| own.read(path)))
     }
 
-    /// A source file: of the root, else of this machine, if its name is one of a source.
+    /// A source file as it was: of the root, else of this machine, if its name is one of a source.
     pub(crate) fn source(&self, path: &str) -> Option<Vec<u8>> {
+        if self.wrote(path.as_bytes()) {
+            return None;
+        }
         self.read(path.as_bytes()).or_else(|| {
             let kind = Path::new(path).extension()?.to_str()?;
             const SOURCES: [&str; 22] = [
                 "c", "h", "cc", "cpp", "cxx", "c++", "C", "hh", "hpp", "hxx", "rs", "go", "s", "S", "f90",
                 "f", "d", "zig", "ml", "inc", "y", "l",
             ];
-            SOURCES.contains(&kind).then(|| host_file(path.as_bytes(), MOST_SOURCE))?
+            let known = SOURCES.contains(&kind);
+            known.then(|| self.file_in(Path::new("/"), path.as_bytes(), MOST_SOURCE))?
         })
+    }
+
+    /// Did the job write, move or remove this file?
+    fn wrote(&self, path: &[u8]) -> bool {
+        let Some(trace) = &self.trace else { return false };
+        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        written.get_or_insert_with(|| written_in(trace)).contains(&plain(path))
     }
 
     pub(crate) fn sources(&self) -> Sources<'static> {
@@ -152,18 +194,45 @@ impl Whole {
     }
 }
 
-/// A regular file of this machine.
-fn host_file(path: &[u8], most: u64) -> Option<Vec<u8>> {
-    file_in(Path::new("/"), path, most)
+/// Paths that the job wrote, moved or removed.
+fn written_in(trace: &TraceReader) -> BTreeSet<Vec<u8>> {
+    let mut written = BTreeSet::new();
+    for record in trace.iter().map_while(Result::ok) {
+        if matches!(record.header.kind, REC_OPEN | REC_RENAME | REC_UNLINK) {
+            written.extend(record.payload.split(|byte| *byte == 0).map(plain));
+        }
+    }
+    written
 }
 
-/// A regular file below `top`, as a program with that root sees it.
-fn file_in(top: &Path, path: &[u8], most: u64) -> Option<Vec<u8>> {
+/// A path without `.`, `..` and doubled slashes.
+pub(crate) fn plain(path: &[u8]) -> Vec<u8> {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in path.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(parts.pop()),
+            name => parts.push(name),
+        }
+    }
+    parts.iter().flat_map(|part| [&b"/"[..], part].concat()).collect()
+}
+
+/// A regular file below `top`, as a program with that root sees it, if it is one that the run can have had.
+fn content_in(top: &Path, path: &[u8], most: u64, here: Here) -> Option<Vec<u8>> {
+    if matches!(here, Here::None) {
+        return None;
+    }
     let top = open(top, OFlags::DIRECTORY | OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
     let path = std::ffi::OsStr::from_bytes(path);
     let file = File::from(openat2(&top, path, flags, Mode::empty(), ResolveFlags::IN_ROOT).ok()?);
     let found = file.metadata().ok().filter(|found| found.is_file() && found.len() <= most)?;
+    if let Here::Before(seconds, nanos) = here
+        && (found.ctime(), found.ctime_nsec()) > (seconds, nanos)
+    {
+        return None;
+    }
     let mut content = Vec::with_capacity(found.len() as usize);
     file.take(most).read_to_end(&mut content).ok()?;
     Some(content)

@@ -1,5 +1,8 @@
 //! The `rewind` command: arguments, text and JSON output, progress. No logic of its own.
 
+// These panic where the output cannot be written: `output::line` tells it, `output::say` does without.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod cmd;
 mod context;
 mod gather;
@@ -29,15 +32,32 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    // A reader that closes the pipe ends us quietly, as it does other commands.
-    let arguments = Arguments::parse();
-    match cmd::dispatch(arguments.command) {
+    let done = match Arguments::try_parse() {
+        Ok(arguments) => cmd::dispatch(arguments.command).and_then(|code| output::passed().map(|()| code)),
+        Err(usage) => said_instead(&usage),
+    };
+    match done {
         Ok(code) => code,
+        // A reader that closes the pipe ends us quietly, as it does other commands.
         Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("rewind: {}", output::error(&error));
-            ExitCode::FAILURE
+            output::say!("rewind: {}", output::error(&error));
+            if output::is_interrupt(&error) {
+                ExitCode::from(context::INTERRUPTED)
+            } else {
+                ExitCode::FAILURE
+            }
         }
+    }
+}
+
+/// Help, the version, or what is wrong with the arguments.
+fn said_instead(usage: &clap::Error) -> anyhow::Result<ExitCode> {
+    let code = u8::try_from(usage.exit_code()).unwrap_or(2);
+    match usage.print().and_then(|()| std::io::Write::flush(&mut std::io::stdout())) {
+        // Help that was asked for is a result, and must be written.
+        Err(error) if !usage.use_stderr() => Err(output::CannotWrite::out(error).into()),
+        _ => Ok(ExitCode::from(code)),
     }
 }
 

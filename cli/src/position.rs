@@ -47,12 +47,28 @@ fn all_wait(timeline: &Timeline<'_>) -> bool {
 /// The step `text` means in a run that nobody goes about in; it must not lie past the end.
 pub(crate) fn step(text: &str, run: &RunDir) -> Result<u64> {
     let (trace, outcome) = (run.trace()?, run.outcome()?);
-    let (step, last) =
-        (meaning(text, run.id(), outcome.as_ref(), &trace)?.step.0, last(outcome.as_ref(), &trace));
+    let (step, last) = (step_of(text, run.id(), outcome.as_ref(), &trace)?, last(outcome.as_ref(), &trace));
     if step > last {
         bail!("step {step} is past the end of run {}: it ends at step {last}", run.id());
     }
     Ok(step)
+}
+
+/// As [`step`], of an upper bound: one past the end means the end.
+pub(crate) fn step_at_most(text: &str, run: &RunDir) -> Result<u64> {
+    let (trace, outcome) = (run.trace()?, run.outcome()?);
+    let step = step_of(text, run.id(), outcome.as_ref(), &trace)?;
+    Ok(step.min(last(outcome.as_ref(), &trace)))
+}
+
+/// A place between steps. What is said of a run's steps is not said of instructions in one, and whether there are so many
+/// only a machine could tell.
+fn step_of(text: &str, id: RunId, outcome: Option<&Outcome>, trace: &TraceReader) -> Result<u64> {
+    let at = meaning(text, id, outcome, trace)?;
+    if at.offset.0 != 0 {
+        bail!("\"{text}\" is inside a step, and this command goes by whole steps: give {}", at.step.0);
+    }
+    Ok(at.step.0)
 }
 
 fn last(outcome: Option<&Outcome>, trace: &TraceReader) -> u64 {
@@ -75,7 +91,9 @@ fn meaning(text: &str, id: RunId, outcome: Option<&Outcome>, trace: &TraceReader
     }
     let (step, offset) = text.split_once('+').unwrap_or((text, "0"));
     let number = |part: &str| {
-        part.parse::<u64>().with_context(|| {
+        // u64's own parser takes a sign.
+        let digits = part.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| part.parse::<u64>().ok()).flatten().with_context(|| {
             format!("\"{text}\" is no position: a step (3291), a step and instructions (3291+120), @job, @crash or @end")
         })
     };

@@ -15,7 +15,7 @@ use image::{
 use indicatif::{ProgressBar, ProgressStyle};
 use run::{
     home::{Home, RunDir},
-    root::{Blocks, Root},
+    root::{Blocks, FilesAt, Replayed, Root},
     spec::{Content, ImageSpec, Spec},
 };
 
@@ -48,8 +48,10 @@ pub(crate) fn open(home: &Home, path: &Path, progress: Option<&ProgressBar>) -> 
     // Where it is found again, whatever the directory we are in then.
     let source = written(&path.canonicalize()?);
     let opened = Arc::new(opened);
+    let of_blocks = opened.clone();
+    let files: FilesAt = Arc::new(move |blocks| of_blocks.files_at(blocks));
     let open = Arc::new(move || Ok(opened.image()));
-    Ok(Root { spec, source, open, logged: false, origin: None, same: None })
+    Ok(Root { spec, source, open, logged: false, origin: None, same: None, files: Some(files) })
 }
 
 /// An absolute path as text, from which [`read`] has it again. One that is not UTF-8 is written as a shell would take it:
@@ -130,7 +132,7 @@ pub(crate) fn host(home: &Home, cwd: &Path, moment: Moment<'_>) -> Result<Root> 
     // What it holds is in the log, by content; this names only the kind.
     let content = Content(blake3::derive_key("rewind host root 1", b""));
     let spec = ImageSpec { content, len: vmm::BlockImage::len(&image) };
-    let noted = image.clone();
+    let (noted, looked) = (image.clone(), image.clone());
     let same = move |origin: &[u8], blocks: &Blocks| {
         let blocks = blocks.iter().map(|(block, hash)| (*block, hash.0)).collect();
         serde_json::from_slice(origin).is_ok_and(|origin| root.still_gives(&origin, &blocks))
@@ -145,6 +147,7 @@ pub(crate) fn host(home: &Home, cwd: &Path, moment: Moment<'_>) -> Result<Root> 
         logged: true,
         origin: Some(Arc::new(move || serde_json::to_vec(&noted.origin()).expect("plain data encodes"))),
         same: Some(Arc::new(same)),
+        files: Some(Arc::new(move |blocks| looked.files_at(blocks))),
     })
 }
 
@@ -165,19 +168,26 @@ pub(crate) fn again(home: &Home, source: &str, origin: Option<&[u8]>) -> Result<
 /// machine, and is never opened: such a run has what came with it.
 pub(crate) fn of_run(home: &Home, run: &RunDir, spec: &Spec) -> Result<Vec<Root>> {
     let source = run.recording()?.map(|recording| recording.source).unwrap_or_default();
-    let (logged, origins, kept) = (run.inputs()?.blocks, run.origins()?, run.kept()?.unwrap_or_default());
+    let (mut logged, origins, kept) = (run.inputs()?.blocks, run.origins()?, run.kept()?.unwrap_or_default());
     let mut roots = Vec::new();
     for (number, image) in spec.images.iter().enumerate() {
-        let is_logged = logged.contains_key(&(number as u32));
-        let own = kept.root(home, run, number, image).filter(|_| !is_logged);
+        let logged = logged.remove(&(number as u32));
+        let own = kept.root(home, run, number, image).filter(|_| logged.is_none());
         if run.is_imported() {
+            let remedy = match logged {
+                Some(_) => "it was recorded over another machine's own root, which no export can hold whole",
+                None => "`rewind export --whole` takes the root along",
+            };
             roots.push(own.with_context(|| {
                 format!(
-                    "run {} came from elsewhere without its root: it can only be replayed; `rewind export --whole` \
-                     takes the root along",
+                    "run {} came from elsewhere without its root, so it can only be replayed: {remedy}",
                     run.id()
                 )
             })?);
+            continue;
+        }
+        if let Some(own) = own.as_ref().filter(|_| kept.whole) {
+            roots.push(own.clone());
             continue;
         }
         let here = again(home, &source, origins.get(number).map(Vec::as_slice)).and_then(|root| {
@@ -187,7 +197,10 @@ pub(crate) fn of_run(home: &Home, run: &RunDir, spec: &Spec) -> Result<Vec<Root>
             }
         });
         roots.push(match (here, own) {
-            (Ok(root), _) => root,
+            (Ok(root), _) => match logged {
+                Some(blocks) => beyond(home, root, kept.beside(number as u32, blocks)),
+                None => root,
+            },
             (Err(error), Some(own)) => {
                 crate::context::notice(&format!("only files the run has read can be read ({error:#})"));
                 own
@@ -196,6 +209,17 @@ pub(crate) fn of_run(home: &Home, run: &RunDir, spec: &Spec) -> Result<Vec<Root>
         });
     }
     Ok(roots)
+}
+
+/// A logged root for going on with a run: what the run read is as it was, the rest comes from `root`.
+fn beyond(home: &Home, root: Root, blocks: Blocks) -> Root {
+    let (store, blocks, inner) = (home.pages().clone(), Arc::new(blocks), root.open.clone());
+    let (len, source) = (root.spec.len, root.source.clone());
+    let open = move || {
+        let read = Replayed::new(len, blocks.clone(), store.clone(), source.clone());
+        Ok(Box::new(read.beyond(inner()?)) as Box<dyn vmm::BlockImage>)
+    };
+    Root { open: Arc::new(open), ..root }
 }
 
 /// What a recorded run over the host's root did not read, for a throw-away fork. None elsewhere.

@@ -20,6 +20,13 @@ fn every_reading_command_speaks_json_and_only_json() {
     let job = home.job(&["--out", "/tmp/x", "--out", "/nope"], &["sh", "-c", script]);
     assert_eq!((job.status, &*job.out), (Some(3), "out\n"), "{}", job.errors);
     assert!(job.errors.contains("out /nope  not there"), "{}", job.errors);
+    let device = home.job(&["--out", "/dev/zero", "--out", "/proc/self"], &["sh", "-c", "echo ran; exit 4"]);
+    assert_eq!((device.status, &*device.out), (Some(4), "ran\n"), "{}", device.errors);
+    assert!(
+        device.errors.contains("out /dev/zero  not there, or nothing that can be read"),
+        "{}",
+        device.errors
+    );
     let id = &*job.id;
     let other = home.job(&["--seed", "7"], &["sh", "-c", script]).id;
     let file = home.work().join("x.rewind");

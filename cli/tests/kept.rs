@@ -18,9 +18,10 @@ fn build(top: &Path, text: &str) {
     let options: &[&str] = if top.ends_with("root/src") { &["-static", &map] } else { &[] };
     let built = std::process::Command::new("gcc")
         .args(["-g", "-O0", "-o"])
-        .arg(top.join("prog"))
+        .arg("prog")
         .args(options)
-        .arg(top.join("prog.c"))
+        .arg("prog.c")
+        .current_dir(top)
         .output()
         .unwrap();
     assert!(built.status.success(), "{}", errors(&built));
@@ -137,4 +138,107 @@ fn a_stripped_program_with_its_lines_in_a_file_beside_it() {
     // The first run has its own.
     let place = home.ok(&["where", &run.id, "@crash"]);
     assert!(place.contains("abort(); /* as it was */"), "{place}");
+}
+
+/// What `where` says of the crash of a program over the host's root.
+fn crash_of(home: &Sandbox, command: &[&str]) -> (String, String) {
+    let run =
+        Job::of(&home.output(&[&["run", "--engine", "soft", "--memory", MEMORY, "--"], command].concat()));
+    assert_eq!(run.status, Some(134), "{}", run.errors);
+    let place = home.ok(&["where", &run.id, "@crash"]);
+    (run.id, place)
+}
+
+#[test]
+fn sources_that_are_not_kept_are_not_shown_as_they_are_now() {
+    let home = Sandbox::apart("kept-odd");
+    let gcc = |arguments: &[&str]| {
+        let built =
+            std::process::Command::new("gcc").args(arguments).current_dir(home.work()).output().unwrap();
+        assert!(built.status.success(), "{}", errors(&built));
+    };
+    let write = |name: &str, text: &str| std::fs::write(home.work().join(name), text).unwrap();
+    let later = |name: &str| {
+        let path = home.work().join(name);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, format!("/* later */\n/* later */\n{text}")).unwrap();
+    };
+    let crashing = "#include <stdlib.h>\nvoid lib(void) {\n\tabort(); /* as it was */\n}\n";
+    for folder in ["usr/src", "lib", "bin", "plugins"] {
+        std::fs::create_dir_all(home.work().join(folder)).unwrap();
+    }
+    // A folder called usr is no system's, a program in a link's folder has its libraries by its own.
+    write("usr/src/l.c", crashing);
+    write("p.c", "void lib(void);\nint main(void) { lib(); return 0; }\n");
+    gcc(&["-g", "-shared", "-fPIC", "usr/src/l.c", "-o", "lib/libl.so"]);
+    gcc(&["-g", "p.c", "-o", "lib/p", "-Llib", "-ll", "-Wl,-rpath,$ORIGIN"]);
+    std::os::unix::fs::symlink("../lib/p", home.work().join("bin/p")).unwrap();
+    // A plug-in.
+    write("plugins/l.c", crashing);
+    gcc(&["-g", "-shared", "-fPIC", "plugins/l.c", "-o", "plugins/plug.so"]);
+    write(
+        "dl.c",
+        "#include <dlfcn.h>\nint main(void) { void (*f)(void) = dlsym(dlopen(\"plugins/plug.so\", 2), \"lib\"); f(); }\n",
+    );
+    gcc(&["-g", "dl.c", "-o", "dl"]);
+    let (linked, linked_place) = crash_of(&home, &["bin/p"]);
+    let (plugged, plugged_place) = crash_of(&home, &["./dl"]);
+    for name in ["usr/src/l.c", "plugins/l.c", "p.c", "dl.c"] {
+        later(name);
+    }
+    gcc(&["-g", "-shared", "-fPIC", "plugins/l.c", "-o", "plugins/plug.so"]);
+    for (run, place) in [(&linked, &linked_place), (&plugged, &plugged_place)] {
+        assert!(place.contains("l.c:3") && place.contains("abort(); /* as it was */"), "{place}");
+        assert_eq!(&home.ok(&["where", run, "@crash"]), place);
+    }
+    // The job makes its source itself.
+    write("n.c", "/* before */\n/* before */\n/* before */\n/* before */\nint main(void) { return 0; }\n");
+    write("made.c", "#include <stdlib.h>\n\n\nint main(void) {\n\tabort();\n}\n");
+    let (_, place) = crash_of(&home, &["sh", "-c", "cp made.c n.c && gcc -g n.c -o n && exec ./n"]);
+    assert!(place.contains("n.c:5") && !place.contains("return 0"), "{place}");
+    // Looking at what the run has not read, which is another now.
+    write("unread", "as it was\n");
+    let (run, _) = crash_of(&home, &["bin/p"]);
+    assert_eq!(home.ok(&["cat", &run, "unread"]), "as it was\n");
+    write("unread", "as it is now\n");
+    let error = home.fails(1, &["cat", &run, "unread"]);
+    assert!(!error.contains("as it is now"), "{error}");
+}
+
+#[test]
+fn forks_go_on_when_other_files_were_made_beside() {
+    let home = Sandbox::apart("kept-fork");
+    std::fs::write(home.work().join("t"), "echo a &\necho b\nwait\n").unwrap();
+    let run = Job::of(&home.output(&["run", "--engine", "soft", "--memory", MEMORY, "--", "sh", "t"]));
+    assert_eq!(run.status, Some(0), "{}", run.errors);
+    let events = home.ok(&["events", &run.id, "--json", "--kind", "fork"]);
+    let fork: serde_json::Value = serde_json::from_str(events.lines().last().unwrap()).unwrap();
+    let step = fork["step"].to_string();
+    std::fs::write(home.work().join("other"), "").unwrap();
+    for number in ["1", "2"] {
+        let child = Job::of(&home.output(&["fork", &run.id, &step, "--schedule", number]));
+        assert_eq!(child.status, Some(0), "{}", child.errors);
+        assert!(home.ok(&["replay", &child.id]).contains("identical"));
+    }
+    let place =
+        serde_json::json!([{ "place": { "thread": fork["child"], "syscall": 1 }, "action": "preempt" }]);
+    std::fs::write(home.work().join("d"), place.to_string()).unwrap();
+    let child = Job::of(&home.output(&["fork", &run.id, &step, "--decisions", "d"]));
+    assert_eq!(child.status, Some(0), "{}", child.errors);
+    // What the run itself was is not recorded twice, also where it came from elsewhere.
+    let whole = home.job(&[], &["sh", "-c", "echo x"]);
+    let file = home.work().join("whole.rewind");
+    let plain = home.work().join("plain.rewind");
+    home.ok(&["export", "--whole", &whole.id, file.to_str().unwrap()]);
+    home.ok(&["export", &whole.id, plain.to_str().unwrap()]);
+    let elsewhere = Sandbox::bare("kept-fork-elsewhere");
+    elsewhere.ok(&["import", plain.to_str().unwrap()]);
+    assert!(!elsewhere.output(&["shell", &whole.id, "@job", "-c", "md5sum /bin/*"]).status.success());
+    elsewhere.ok(&["import", file.to_str().unwrap()]);
+    elsewhere.ok(&["shell", &whole.id, "@job", "-c", "md5sum /bin/*"]);
+    let again = Job::of(&elsewhere.output(&["fork", &whole.id, "@job"]));
+    assert_eq!((again.status, &again.id), (Some(0), &whole.id), "{}", again.errors);
+    assert!(elsewhere.ok(&["replay", &whole.id]).contains("identical"));
+    let error = home.fails(1, &["export", "--whole", &run.id, file.to_str().unwrap()]);
+    assert!(error.contains("own root"), "{error}");
 }

@@ -218,7 +218,15 @@ fn timeline<'h>(opened: &'h Home, id: &str) -> Timeline<'h> {
         let image = std::sync::Arc::new(image::open(&root, &options).map_err(std::io::Error::other)?);
         let spec = ImageSpec { content: Content(image.id.0), len: image.image().len() };
         let open = std::sync::Arc::new(move || Ok(image.image()));
-        Ok(Root { spec, source: "the test root".into(), open, logged: false, origin: None, same: None })
+        Ok(Root {
+            spec,
+            source: "the test root".into(),
+            open,
+            logged: false,
+            origin: None,
+            same: None,
+            files: None,
+        })
     };
     let run = opened.run(opened.find(id).unwrap()).unwrap();
     Timeline::open(opened, run, None, &find, &|_| {}).unwrap()

@@ -39,22 +39,24 @@ const LIBRARIES: [&str; 6] =
 /// Programs and libraries of the system: what is installed to debug them is large, and stays.
 const SYSTEM_PROGRAMS: [&str; 5] = ["/usr/", "/lib/", "/lib64/", "/bin/", "/sbin/"];
 
-/// Sources of systems and of packages, which do not change under a program.
-const SYSTEM: [&str; 4] = ["/usr/", "/rustc/", "/.cargo/registry/", "/.rustup/"];
+/// Where sources of systems and of packages begin, which do not change under a program.
+const SYSTEM: [&str; 3] = ["/usr/include/", "/usr/lib/", "/rustc/"];
+/// What paths of such sources have in them.
+const PACKAGES: [&str; 2] = ["/.cargo/registry/", "/.rustup/"];
 
-/// Reads through `tree` what is wanted of `programs`, which ran in `directory`, with `library_path` (directories) in their
-/// environment. What is not there or cannot be read is passed over.
+/// Reads through `tree` what is wanted of `programs` (and files that may be libraries), which ran in `directory`, with
+/// `library_path` (directories) in their environment. What is not there, is no program or cannot be read is passed over.
 pub fn gather(tree: &mut dyn Tree, programs: &BTreeSet<Vec<u8>>, directory: &[u8], library_path: &[Vec<u8>]) {
     let mut wanted: VecDeque<Vec<u8>> = programs.iter().map(|path| joined(directory, path)).collect();
     let mut seen = BTreeSet::new();
     let mut left = MOST_BYTES;
-    let mut sources = BTreeSet::new();
+    let mut sources = Sources::default();
     while let Some(path) = wanted.pop_front() {
         if seen.len() >= MOST_FILES || !seen.insert(path.clone()) {
             continue;
         }
         let Some(found) = program(tree, &path, &mut left) else { continue };
-        sources.extend(found.sources);
+        sources.paths.extend(found.sources.paths);
         let system = SYSTEM_PROGRAMS.iter().any(|place| path.starts_with(place.as_bytes()));
         if !system && let Some(separate) = found.separate.into_iter().find(|path| tree.size(path).is_some()) {
             wanted.push_back(separate);
@@ -64,13 +66,13 @@ pub fn gather(tree: &mut dyn Tree, programs: &BTreeSet<Vec<u8>>, directory: &[u8
             let own = found.runpath.iter().map(|text| with_origin(text, origin));
             let system = LIBRARIES.iter().map(|directory| directory.as_bytes().to_vec());
             let places = own.chain(library_path.iter().cloned()).chain(system);
-            let mut paths = places.map(|place| joined(&joined(directory, &place), name));
-            if let Some(path) = paths.find(|path| tree.size(path).is_some()) {
-                wanted.push_back(path);
-            }
+            // Of several the dynamic linker took one: which depends on more than is known here.
+            let paths = places.map(|place| joined(&joined(directory, &place), name));
+            let direct = name.contains(&b'/').then(|| joined(directory, name));
+            wanted.extend(paths.chain(direct).filter(|path| tree.size(path).is_some()));
         }
     }
-    for path in sources.iter().take(MOST_FILES) {
+    for path in sources.paths.iter().take(MOST_FILES) {
         if let Some(size) = tree.size(path).filter(|size| *size <= MOST_SOURCE.min(left)) {
             left -= size;
             let _ = whole(tree, size);
@@ -102,7 +104,16 @@ struct Leads {
     runpath: Vec<Vec<u8>>,
     /// Where its debug information may lie.
     separate: Vec<Vec<u8>>,
-    sources: BTreeSet<Vec<u8>>,
+    sources: Sources,
+}
+
+/// Sources that an ELF file's line tables name, without those of systems and packages.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sources {
+    /// Their absolute paths, spelled as they are shown.
+    pub paths: BTreeSet<Vec<u8>>,
+    /// Directories they were compiled in: what they are named from, where that is not their path.
+    pub directories: BTreeSet<Vec<u8>>,
 }
 
 /// Looks at the ELF file `path`, and reads all of it unless it is too large for its use.
@@ -168,9 +179,8 @@ fn dynamic<'data, R: object::ReadRef<'data>>(
     }
 }
 
-/// Absolute paths of the sources that an ELF file's line tables name, spelled as they are shown, without those of systems
-/// and packages. `None` if it is no such file.
-pub fn sources(content: &[u8]) -> Option<BTreeSet<Vec<u8>>> {
+/// The sources of an ELF file. `None` if it is no such file.
+pub fn sources(content: &[u8]) -> Option<Sources> {
     let file = object::File::parse(content).ok()?;
     let load = |id: gimli::SectionId| -> Result<std::borrow::Cow<'_, [u8]>, gimli::Error> {
         let section = file.section_by_name(id.name());
@@ -178,7 +188,7 @@ pub fn sources(content: &[u8]) -> Option<BTreeSet<Vec<u8>>> {
     };
     let sections = gimli::DwarfSections::load(load).ok()?;
     let dwarf = sections.borrow(|section| EndianSlice::new(section, LittleEndian));
-    let mut found = BTreeSet::new();
+    let mut found = Sources::default();
     let mut units = dwarf.units();
     while let Ok(Some(header)) = units.next() {
         let Ok(unit) = dwarf.unit(header) else { continue };
@@ -191,10 +201,12 @@ pub fn sources(content: &[u8]) -> Option<BTreeSet<Vec<u8>>> {
             let directory = entry.directory(header).and_then(text).unwrap_or_default();
             let path = joined(&joined(&base, &directory), &name);
             let has = |part: &str| path.windows(part.len()).any(|window| window == part.as_bytes());
-            if path.starts_with(b"/") && !SYSTEM.iter().any(|part| has(part)) {
-                found.insert(path);
+            let system = SYSTEM.iter().any(|place| path.starts_with(place.as_bytes()));
+            if path.starts_with(b"/") && !system && !PACKAGES.iter().any(|part| has(part)) {
+                found.paths.insert(path);
+                found.directories.insert(base.clone());
             }
-            if found.len() >= MOST_FILES {
+            if found.paths.len() >= MOST_FILES {
                 return Some(found);
             }
         }

@@ -5,7 +5,7 @@ use crate::format::{BLOCK, BLOCK_LEN, Super};
 use crate::layout::{Layout, TooLarge, layout};
 use crate::tree::{Kind, Tree};
 use std::os::unix::fs::FileExt;
-use std::{fs::File, io, sync::Arc};
+use std::{collections::BTreeSet, fs::File, io, sync::Arc};
 
 pub use vmm::BlockImage;
 
@@ -51,6 +51,17 @@ impl TreeImage {
             Kind::File { size, content } => (content, *size),
             _ => unreachable!("only files have extents"),
         })
+    }
+
+    /// Absolute paths of the files whose data lies in one of these blocks.
+    pub(crate) fn files_at(&self, blocks: &mut dyn Iterator<Item = u64>) -> Vec<Vec<u8>> {
+        let files = &self.layout.files;
+        let mut wanted = BTreeSet::new();
+        for block in blocks.filter(|block| block * BLOCK >= self.meta_len()) {
+            let index = files.partition_point(|extent| u64::from(extent.first) <= block);
+            wanted.extend(index.checked_sub(1).map(|index| files[index].node));
+        }
+        self.tree.paths_of(&wanted)
     }
 
     /// The first range of bytes at or after `offset` (a block) that is not known to be zeros, as (start, end) rounded

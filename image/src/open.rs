@@ -131,6 +131,15 @@ impl Opened {
         }
     }
 
+    /// Absolute paths of the files whose data lies in one of these blocks, as far as that is known without looking through
+    /// the image.
+    pub fn files_at(&self, blocks: &mut dyn Iterator<Item = u64>) -> Vec<Vec<u8>> {
+        match &self.image {
+            Image::Tree(image) => image.files_at(blocks),
+            Image::File(_) => Vec::new(),
+        }
+    }
+
     /// Copies the image into `file`, which must be empty; holes stay holes. `progress` is told the bytes done, of the
     /// image's length.
     pub fn write_to(&self, file: &File, progress: &mut dyn FnMut(u64)) -> io::Result<()> {
@@ -193,6 +202,10 @@ fn read_tar(mut file: File, path: &Path, options: &OpenOptions<'_>) -> Result<Tr
     if packing != Packing::None {
         file = unpacked(&file, 0..len, packing, options.cache, options.progress)?;
         len = file.metadata()?.len();
+    }
+    // Shorter than any header.
+    if (1..512).contains(&len) {
+        return Err(OpenCause::Kind);
     }
     let stamp = stamp_of(&file)?;
     let mut tree = Tree::new();

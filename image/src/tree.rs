@@ -2,7 +2,7 @@
 
 use crate::content::{Backing, Backings, Content};
 use crate::format::{FileType, Mtime, NAME_MAX, TARGET_MAX, Xattr};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Most nodes in one tree: inode numbers and the memory they take stay bounded whatever a tar claims.
 pub const NODES_MAX: usize = 4 << 20;
@@ -102,6 +102,23 @@ pub enum TreeError {
 }
 
 impl Tree {
+    /// Absolute paths of these nodes, all names of each.
+    pub(crate) fn paths_of(&self, wanted: &BTreeSet<NodeId>) -> Vec<Vec<u8>> {
+        let mut found = Vec::new();
+        let mut waiting = vec![(0, Vec::new())];
+        while let Some((id, path)) = waiting.pop().filter(|_| !wanted.is_empty()) {
+            for (name, child) in self.names(id).into_iter().flatten() {
+                let path = [&path[..], b"/", name].concat();
+                if wanted.contains(child) {
+                    found.push(path);
+                } else if self.names(*child).is_some() {
+                    waiting.push((*child, path));
+                }
+            }
+        }
+        found
+    }
+
     /// A tree of one empty root directory.
     pub(crate) fn new() -> Tree {
         let root = Node { meta: Meta::DIRECTORY, xattrs: Box::new([]), kind: Kind::Directory(Names::new()) };

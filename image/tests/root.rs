@@ -412,6 +412,29 @@ fn a_fork_of_a_stored_run_reads_on_where_nothing_changed() {
 }
 
 #[test]
+fn a_look_into_an_earlier_run_finds_unchanged_files_and_refuses_others() {
+    let host = Host::new();
+    let live = host.open().image();
+    walk(&mut live.clone()).find("etc").expect("found");
+    std::thread::sleep(Duration::from_millis(20));
+    fs::write(host.at("bin/new"), "new").expect("write");
+    fs::write(host.at("home/u/work/main.c"), "int moin;").expect("write");
+    let root = HostRoot::resume_now(&host.options("home/u/work"), &live.origin()).expect("opens");
+    let mut image = root.image();
+    assert_eq!(walk(&mut image).find("bin/tool").expect("there").data, b"tool", "beside a new file");
+    for changed in ["bin/new", "home/u/work/main.c"] {
+        let error = walk(&mut image).find(changed).map(|_| ()).expect_err("changed");
+        assert!(error.to_string().contains(&format!("{changed} changed since")), "{error}");
+    }
+    let blocks: Vec<u64> = {
+        let mut walker = walk(&mut image);
+        walker.find("bin/tool").expect("there");
+        walker.read.iter().copied().collect()
+    };
+    assert_eq!(image.files_at(&mut blocks.into_iter()), [b"/bin/tool".to_vec()]);
+}
+
+#[test]
 fn a_working_directory_in_tmp_and_one_that_is_hidden() {
     let host = Host::new();
     fs::create_dir_all(host.at("tmp/mine/here")).expect("mkdir");

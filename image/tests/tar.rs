@@ -305,6 +305,7 @@ fn hostile_tars_are_refused_by_name() {
         ("empty", vec![0; 1024], "no files in it"),
         ("text", vec![b'x'; 3000], "neither a directory, nor a tar"),
         ("nothing", Vec::new(), "no files in it"),
+        ("a text", b"int main(void) { return 0; }\n".to_vec(), "neither a directory, nor a tar"),
     ];
     for (what, bytes, expected) in cases {
         let path = place.write("hostile.tar", bytes);

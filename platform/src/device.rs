@@ -15,7 +15,7 @@ pub const BLOCK_SEGMENTS: usize = 256;
 /// Most images of one machine.
 pub const BLOCK_IMAGES: u64 = 8;
 /// Most cores [`IOCTL_CORES`] can report. They can only become more, and only before the job starts.
-pub const CORES_MAX: u64 = 64;
+pub const CORES_MAX: u32 = 64;
 
 /// One block request, in guest memory below 4 GiB, 16-byte aligned. The monitor writes `status` and, for
 /// [`BLOCK_INFO`], `sector` = size of the image in 512-byte sectors.

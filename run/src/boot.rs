@@ -1,6 +1,9 @@
 //! The boot keyframe: booting is the same for every run of one kernel, so it is done once.
 
-use std::{path::PathBuf, sync::Arc};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use rewind_platform::{PLATFORM_VERSION, record::RecordHeader};
 use vmm::{Clock, EngineKind, KernelFiles, Machine, MachineConfig, RecordSink, Stop, Until, memory::PageSet};
@@ -14,6 +17,9 @@ use crate::{
     store::PAGE_SIZE,
     trace::{TraceError, TraceHasher, TraceReader, TraceWriter},
 };
+
+mod damage;
+pub(crate) use damage::unusable;
 
 /// Kernel and initramfs with their hashes. The files are read only where a machine is booted from them.
 #[derive(Clone, Debug)]
@@ -104,8 +110,8 @@ pub struct Boot {
     pub key: Content,
     /// Pages and state.
     pub whole: Whole,
-    /// The raw copy of all RAM.
-    pub raw: PathBuf,
+    /// The raw copy of all RAM, where there can be one.
+    pub raw: Option<PathBuf>,
     /// Default records made while booting.
     pub records: u64,
     /// Hash state after them.
@@ -131,7 +137,7 @@ pub fn key(spec: &Spec, engine: EngineKind) -> Content {
     Content(blake3::derive_key("rewind boot keyframe 1", &encoded))
 }
 
-/// The boot keyframe of this spec, made if the home has none. `kernel` is only asked for then.
+/// The boot keyframe of this spec, made if the home has none that can be used. `kernel` is only asked for then.
 pub fn ensure(
     home: &Home,
     spec: &Spec,
@@ -140,17 +146,28 @@ pub fn ensure(
     notice: &dyn Fn(&str),
 ) -> Result<Boot, StageError> {
     let key = key(spec, engine);
-    if let Some(boot) = open(home, key)? {
-        return Ok(boot);
+    let here = || open_in(home, home.boot_dir(key), key, key);
+    match here() {
+        Ok(Some(boot)) => return Ok(boot),
+        Ok(None) => notice("booting the guest once for this kernel; later runs start from there"),
+        Err(error) if damage::is_only_damage(&error) => {
+            let why = damage::told(&error);
+            notice(&format!(
+                "the boot keyframe cannot be used ({why}): booting the guest again, which gives the same"
+            ));
+        }
+        Err(error) => return Err(error),
     }
-    notice("booting the guest once for this kernel; later runs start from there");
     make(home, spec, engine, &kernel()?, key)?;
-    open(home, key)?.ok_or_else(|| StageError::Boot("its keyframe vanished".into()))
+    here()?.ok_or_else(|| StageError::Boot("its keyframe vanished".into()))
 }
 
-/// The boot keyframe with this key, if the home has it.
+/// The boot keyframe with this key, if the home has it whole. One that is damaged can be made again: [`ensure`] says so.
 pub fn open(home: &Home, key: Content) -> Result<Option<Boot>, StageError> {
-    open_in(home, home.boot_dir(key), key, key)
+    match open_in(home, home.boot_dir(key), key, key) {
+        Err(error) if damage::is_only_damage(&error) => Ok(None),
+        other => other,
+    }
 }
 
 /// The boot keyframe that an imported run brought, if it did. It serves that run alone: nobody here has seen that the
@@ -163,11 +180,26 @@ pub fn open_own(home: &Home, run: &RunDir, key: Content) -> Result<Option<Boot>,
 
 /// `cached` names its raw copy.
 fn open_in(home: &Home, dir: PathBuf, key: Content, cached: Content) -> Result<Option<Boot>, StageError> {
-    let Some(step) = keyframe::list(&dir).pop() else { return Ok(None) };
-    let run = format!("boot {}", &key.to_string()[..16]);
-    let whole = keyframe::whole(&dir, &run, step)?;
-    let raw = keyframe::raw_file(&home.cache("ram"), cached, &whole, &run, home.pages())?;
-    let trace = TraceReader::open(&dir)?;
+    let Some((whole, records, hasher)) = read_in(&dir, key)? else { return Ok(None) };
+    let raw = keyframe::raw_file(&home.cache("ram"), cached, &whole, &name(key), home.pages())?;
+    if raw.is_none() {
+        // Where every machine is filled from the store, a missing page is found now, when booting again helps.
+        damage::all_there(&whole, &name(key), home.pages())?;
+    }
+    Ok(Some(Boot { key, whole, raw, records, hasher, dir }))
+}
+
+/// What errors call it.
+fn name(key: Content) -> String {
+    format!("boot {}", &key.to_string()[..16])
+}
+
+/// The keyframe, how many records its trace has, and their hash.
+fn read_in(dir: &Path, key: Content) -> Result<Option<(Whole, u64, TraceHasher)>, StageError> {
+    let Some(step) = keyframe::list(dir).pop() else { return Ok(None) };
+    let run = name(key);
+    let whole = keyframe::whole(dir, &run, step)?;
+    let trace = TraceReader::open(dir)?;
     let mut hasher = TraceHasher::default();
     for record in trace.iter() {
         let record = record?;
@@ -175,10 +207,10 @@ fn open_in(home: &Home, dir: PathBuf, key: Content, cached: Content) -> Result<O
     }
     let records = trace.records();
     if records != whole.keyframe.records {
-        let what = "its trace is cut short; `rewind gc --boots` removes it";
+        let what = "its trace is cut short";
         return Err(StageError::Keyframe(keyframe::KeyframeError::Nonsense { run, step, what }));
     }
-    Ok(Some(Boot { key, whole, raw, records, hasher, dir }))
+    Ok(Some((whole, records, hasher)))
 }
 
 struct BootSink {
@@ -216,10 +248,17 @@ fn make(
     let target = home.boot_dir(key);
     let dir = durable::temporary_beside(&target);
     durable::create_dir(&dir)?;
-    let mut sink = BootSink { writer: TraceWriter::create(&dir)?, console: Vec::new(), error: None };
+    let made = make_in(home, &mut machine, &dir).and_then(|()| damage::put_in_place(home, &dir, key));
+    if made.is_err() {
+        let _ = std::fs::remove_dir_all(&dir);
+    }
+    made
+}
+
+fn make_in(home: &Home, machine: &mut Machine, dir: &Path) -> Result<(), StageError> {
+    let mut sink = BootSink { writer: TraceWriter::create(dir)?, console: Vec::new(), error: None };
     let stop = machine.run(&Until::END, &mut sink)?;
     if stop != Stop::Job {
-        let _ = std::fs::remove_dir_all(&dir);
         let console = String::from_utf8_lossy(&sink.console).into_owned();
         return Err(StageError::Boot(format!("{stop:?}; its console ended with:\n{console}")));
     }
@@ -232,7 +271,8 @@ fn make(
     let mut content = [0; PAGE_SIZE];
     for page in 0..machine.memory().pages() {
         machine.memory().read(machine.memory().address_of(page), &mut content)?;
-        let hash = home.pages().put(&content)?;
+        // A boot may be made because a page of it is corrupt.
+        let hash = home.pages().put_checked(&content)?;
         if !hash.is_zero() {
             pages.push(PageAt { page, hash });
         }
@@ -241,19 +281,13 @@ fn make(
     let keyframe = Keyframe {
         step,
         records: sink.writer.records(),
-        memory: spec.memory,
+        memory: machine.memory().ram_len(),
         base: Base::Full,
         machine: encode_state(&machine.capture()?),
         pages,
         written: Vec::new(),
     };
-    envelope::write(keyframe::FILE, &dir.join(keyframe::file_name(step)), &keyframe)?;
-    // Another process may have booted at the same time: the same result, so either will do.
-    match durable::rename(&dir, &target) {
-        Ok(()) => Ok(()),
-        Err(_) if !keyframe::list(&target).is_empty() => Ok(durable::remove_dir(&dir)?),
-        Err(error) => Err(error.into()),
-    }
+    Ok(envelope::write(keyframe::FILE, &dir.join(keyframe::file_name(step)), &keyframe)?)
 }
 
 /// The machine a spec asks for.
@@ -295,3 +329,6 @@ impl From<TraceError> for Box<StageError> {
         Box::new(error.into())
     }
 }
+
+#[cfg(test)]
+mod tests;

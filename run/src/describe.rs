@@ -1,4 +1,5 @@
-//! Records in words and as JSON. What is in a record is the guest's: text is escaped, lengths are checked.
+//! Records in words and as JSON. What is in a record is the guest's: text is escaped, lengths are checked. Text that is not
+//! UTF-8 cannot be in JSON; it is there with U+FFFD for what is not, and all of its bytes beside it in hex.
 
 use rewind_platform::{
     job::{JobEnd, OutputHash},
@@ -51,45 +52,104 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Strings of a record that holds some, each ended by a zero: of an exec the path, then the arguments.
+fn parts(payload: &[u8]) -> Vec<&[u8]> {
+    let payload = payload.strip_suffix(b"\0").unwrap_or(payload);
+    payload.split(|byte| *byte == 0).collect()
+}
+
 /// Strings of an exec record: the path, then the arguments.
 pub fn strings(payload: &[u8]) -> Vec<String> {
-    let payload = payload.strip_suffix(b"\0").unwrap_or(payload);
-    payload.split(|byte| *byte == 0).map(text).collect()
+    parts(payload).into_iter().map(text).collect()
+}
+
+/// The field in which the bytes of the field `name` are that are not UTF-8.
+fn hex_name(name: &str) -> String {
+    if name == "text" { "hex".into() } else { format!("{name}_hex") }
+}
+
+/// Puts bytes that are text as a rule into a JSON object: as text in the field `name` and, if they are not UTF-8, in hex in
+/// `NAME_hex` too (`hex` beside `text`).
+pub fn put_text(object: &mut Map<String, Value>, name: &str, bytes: &[u8]) {
+    object.insert(name.into(), text(bytes).into());
+    if std::str::from_utf8(bytes).is_err() {
+        object.insert(hex_name(name), crate::id::hex(bytes).into());
+    }
+}
+
+/// As [`put_text`], of a list; the list in hex has all of them.
+pub fn put_texts<'a>(
+    object: &mut Map<String, Value>,
+    name: &str,
+    list: impl Iterator<Item = &'a [u8]> + Clone,
+) {
+    object.insert(name.into(), list.clone().map(text).collect());
+    put_texts_hex(object, name, list);
+}
+
+/// Of [`put_texts`] only what is put if one of them is not UTF-8.
+pub fn put_texts_hex<'a>(
+    object: &mut Map<String, Value>,
+    name: &str,
+    list: impl Iterator<Item = &'a [u8]> + Clone,
+) {
+    if list.clone().any(|bytes| std::str::from_utf8(bytes).is_err()) {
+        object.insert(hex_name(name), list.map(crate::id::hex).collect());
+    }
+}
+
+/// A JSON value's fields, with bytes that are text as a rule.
+fn with_texts(value: Value, texts: &[(&str, &[u8])]) -> Value {
+    let mut object = match value {
+        Value::Object(object) => object,
+        _ => Map::new(),
+    };
+    for (name, bytes) in texts {
+        put_text(&mut object, name, bytes);
+    }
+    Value::Object(object)
 }
 
 /// What the record says beyond its header, by stable names.
 pub fn details(record: &Record) -> Map<String, Value> {
     let (header, payload) = (&record.header, &record.payload[..]);
     let value = match header.kind {
-        REC_OUTPUT => json!({ "fd": header.aux, "text": text(payload) }),
-        REC_CONSOLE => json!({ "text": text(payload) }),
+        REC_OUTPUT => with_texts(json!({ "fd": header.aux }), &[("text", payload)]),
+        REC_CONSOLE => with_texts(json!({}), &[("text", payload)]),
         REC_EXEC => {
-            let mut strings = strings(payload);
-            let path = strings.remove(0);
-            json!({ "path": path, "argv": strings })
+            let parts = parts(payload);
+            let mut object = Map::new();
+            put_text(&mut object, "path", parts[0]);
+            put_texts(&mut object, "argv", parts[1..].iter().copied());
+            Value::Object(object)
         }
         REC_FORK => json!({
             "child": format!("{:016x}", long(payload, 0)), "n": long(payload, 1),
             "child_tid": word(payload, 16), "child_pid": word(payload, 20), "flags": long(payload, 3),
         }),
-        REC_EXIT => json!({ "status": header.aux, "comm": text(payload).trim_end_matches('\0') }),
+        REC_EXIT => {
+            let zeros = payload.iter().rev().take_while(|byte| **byte == 0).count();
+            let comm = &payload[..payload.len() - zeros];
+            with_texts(json!({ "status": header.aux }), &[("comm", comm)])
+        }
         REC_SIGNAL => json!({
             "signal": header.aux, "code": word(payload, 0) as i32, "address": long(payload, 1),
             "ip": long(payload, 2), "handled": long(payload, 3) != 0,
         }),
-        REC_OPEN => json!({ "flags": header.aux, "path": strings(payload)[0] }),
-        REC_UNLINK => json!({ "path": strings(payload)[0] }),
-        REC_RENAME => {
-            let strings = strings(payload);
-            json!({ "from": strings[0], "to": strings.get(1) })
-        }
+        REC_OPEN => with_texts(json!({ "flags": header.aux }), &[("path", parts(payload)[0])]),
+        REC_UNLINK => with_texts(json!({}), &[("path", parts(payload)[0])]),
+        REC_RENAME => match parts(payload)[..] {
+            [from, to, ..] => with_texts(json!({}), &[("from", from), ("to", to)]),
+            [from] => with_texts(json!({ "to": null }), &[("from", from)]),
+            [] => json!({}),
+        },
         REC_SWITCH => json!({
             "previous_tid": header.aux, "previous": format!("{:016x}", long(payload, 0)),
             "previous_state": long(payload, 1),
         }),
         REC_MARK | REC_PROPERTY => match serde_json::from_slice::<Value>(payload) {
             Ok(line) => json!({ "line": line }),
-            Err(_) => json!({ "text": text(payload) }),
+            Err(_) => with_texts(json!({}), &[("text", payload)]),
         },
         REC_DECISION => json!({
             "decision": header.aux, "syscall": long(payload, 0), "returns": long(payload, 1),
@@ -125,13 +185,13 @@ fn report(what: u16, payload: &[u8]) -> Value {
             json!({ "report": "ended", "status": postcard::from_bytes::<JobEnd>(payload).ok().map(|e| e.status) })
         }
         REPORT_OUTPUT => match postcard::from_bytes::<OutputHash>(payload) {
-            Ok(output) => json!({
-                "report": "output", "path": text(&output.path),
-                "hash": output.hash.map(|hash| crate::id::hex(&hash)),
-            }),
+            Ok(output) => {
+                let hash = output.hash.map(|hash| crate::id::hex(&hash));
+                with_texts(json!({ "report": "output", "hash": hash }), &[("path", &output.path)])
+            }
             Err(_) => json!({ "report": "output" }),
         },
-        REPORT_FAILED => json!({ "report": "failed", "text": text(payload) }),
+        REPORT_FAILED => with_texts(json!({ "report": "failed" }), &[("text", payload)]),
         other => json!({ "report": other }),
     }
 }
@@ -158,9 +218,51 @@ pub fn line(record: &Record) -> String {
     use std::fmt::Write;
     let header = &record.header;
     let mut out = format!("step {} thread {}: {}", header.step, header.tid, kind_name(header.kind));
-    for (name, value) in details(record) {
+    let details = details(record);
+    let in_hex = |name: &str| name == "hex" || name.ends_with("_hex");
+    for (name, value) in details.iter().filter(|(name, _)| !in_hex(name)) {
         // Values print as JSON: quoted and escaped.
         let _ = write!(out, " {name}={value}");
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u16, payload: &[u8]) -> Record {
+        let header = RecordHeader {
+            len: 0,
+            kind,
+            flags: 0,
+            step: 1,
+            now: 1,
+            thread: 1,
+            tid: 1,
+            pid: 1,
+            payload_len: payload.len() as u32,
+            aux: 1,
+        };
+        Record { header, payload: payload.to_vec() }
+    }
+
+    #[test]
+    fn bytes_that_are_not_utf_8_are_in_the_json_all_the_same() {
+        let output = to_json(&record(REC_OUTPUT, b"a\xffb"));
+        assert_eq!((&output["text"], &output["hex"]), (&"a\u{fffd}b".into(), &"61ff62".into()));
+        assert!(to_json(&record(REC_OUTPUT, b"plain")).get("hex").is_none());
+        let exec = to_json(&record(REC_EXEC, b"/bin/\xfe\0x\0\xff\0"));
+        assert_eq!(exec["path_hex"], "2f62696e2ffe");
+        assert_eq!(exec["argv_hex"], json!(["78", "ff"]));
+        let open = to_json(&record(REC_OPEN, b"\xff\0"));
+        assert_eq!(open["path_hex"], "ff");
+        let rename = to_json(&record(REC_RENAME, b"a\0\xff\0"));
+        assert_eq!((&rename["from"], &rename["to_hex"]), (&"a".into(), &"ff".into()));
+        // For people the text is enough.
+        assert!(!line(&record(REC_OUTPUT, b"a\xffb")).contains("hex"));
+        for kind in KINDS.map(|(kind, _)| kind) {
+            to_json(&record(kind, b""));
+        }
+    }
 }

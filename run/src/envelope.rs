@@ -38,7 +38,10 @@ pub enum ReadError {
         source: std::io::Error,
     },
     /// Not such a file at all.
-    #[error("{path} is not a Rewind {name} file")]
+    #[error(
+        "{path} is not a Rewind {name} file: it was emptied or overwritten; the run it belongs to can be recorded \
+         again or removed with `rewind rm`"
+    )]
     Foreign {
         /// Which file.
         path: PathBuf,

@@ -130,6 +130,20 @@ pub enum StageError {
         /// Events it had.
         wanted: u64,
     },
+    /// It has no end, so there is nothing to hold a replay against.
+    #[error(
+        "run {id} was not finished: {why}. `rewind log` and `rewind events` show what is on disk of it; record it \
+         again to go about in it"
+    )]
+    Unfinished {
+        /// The run.
+        id: RunId,
+        /// Why.
+        why: &'static str,
+    },
+    /// It came without what replaying needs.
+    #[error("run {0} was exported to look at only (--view): export it again without --view, to be replayed")]
+    ViewOnly(RunId),
     /// The clock does not move the guest.
     #[error(
         "the job made no step after step {step} (it runs near {rip:#x}): it computes, or waits for time, which only \

@@ -7,11 +7,14 @@ use std::{
 };
 
 use crate::{
+    boot,
     durable::{self, WriteError},
     envelope::ReadError,
+    error::StageError,
     home::{Home, HomeError, RunDir, RunError},
     id,
     keyframe::{self, Base, KeyframeError},
+    seek::is_view,
     spec::Content,
     store::{Compacted, PageError, PageHash},
 };
@@ -27,7 +30,8 @@ pub struct Collected {
     pub files: u64,
     /// Bytes given back besides the pages'.
     pub freed: u64,
-    /// Runs with a damaged file: pages only it names are gone.
+    /// Runs with a damaged file, which pages only it names are gone with, or without a page they name; and boot keyframes that
+    /// cannot be used, removed.
     pub damaged: Vec<String>,
 }
 
@@ -44,6 +48,9 @@ pub enum GcError {
     /// A keyframe likewise.
     #[error("nothing was removed: {0}")]
     Keyframe(#[from] KeyframeError),
+    /// A boot keyframe likewise.
+    #[error("nothing was removed: {0}")]
+    Boot(#[from] Box<StageError>),
     /// The page store.
     #[error(transparent)]
     Pages(#[from] PageError),
@@ -72,6 +79,7 @@ pub fn collect(home: &Home, verify: bool, boots: bool) -> Result<Collected, GcEr
             done.died += 1;
         }
         let mut named = Named::default();
+        done.freed += remove_bad_boots(home, &mut named.damaged)?;
         for id in home.runs() {
             match home.run(id) {
                 Ok(run) => named.add_run(&run)?,
@@ -123,9 +131,57 @@ pub fn collect(home: &Home, verify: bool, boots: bool) -> Result<Collected, GcEr
         }
         // Last: it needs room, which all of the above has made.
         done.pages = home.pages().compact(&|hash| named.pages.contains(&hash), verify)?;
+        done.freed += say_what_lacks_pages(home, &mut named)?;
         done.damaged = named.damaged;
         Ok(done)
     })?
+}
+
+/// Removes boot keyframes that cannot be used: they are made again, and what was built on them goes on.
+fn remove_bad_boots(home: &Home, damaged: &mut Vec<String>) -> Result<u64, GcError> {
+    let mut freed = 0;
+    for key in list(&home.path().join("boot")) {
+        if let Some(why) = boot::unusable(home, key).map_err(Box::new)? {
+            freed += remove_dir(&home.boot_dir(key))?;
+            for name in [format!("{key}.ram"), format!("{key}.stamp")] {
+                freed += remove_file(&home.cache("ram").join(name))?;
+            }
+            damaged.push(format!("{why}; removed: the next run boots the guest again, which gives the same"));
+        }
+    }
+    Ok(freed)
+}
+
+/// After the pages that are corrupt are gone: who names a page that is not there? Every time, since nothing else says it
+/// before the run is replayed.
+fn say_what_lacks_pages(home: &Home, named: &mut Named) -> Result<u64, GcError> {
+    let mut missing = BTreeSet::new();
+    for &hash in &named.pages {
+        if !home.pages().seems_known(hash)? {
+            missing.insert(hash);
+        }
+    }
+    if missing.is_empty() {
+        return Ok(0);
+    }
+    for id in home.runs() {
+        let Ok(run) = home.run(id) else { continue };
+        // One that can only be looked at came without its pages.
+        if is_view(&run) {
+            continue;
+        }
+        let mut of_run = Named::default();
+        of_run.add_run(&run)?;
+        let lacks = of_run.pages.intersection(&missing).count();
+        if lacks > 0 {
+            let remedy = if run.is_imported() { "import it" } else { "record it" };
+            let how = if run.is_imported() { "" } else { " with `rewind run --again`" };
+            named.damaged.push(format!(
+                "run {id} lacks {lacks} pages: {remedy} again{how}, or remove it with `rewind rm {id}`"
+            ));
+        }
+    }
+    remove_bad_boots(home, &mut named.damaged)
 }
 
 /// The list of runs with outside input loses the runs that are gone.
@@ -182,17 +238,7 @@ impl Named {
     }
 
     fn add_boot(&mut self, home: &Home, key: Content) -> Result<(), GcError> {
-        let name = format!("boot {key}");
-        match self.add_keyframes(&home.boot_dir(key), &name) {
-            // It can be made again: one of an older version is of no more use than a damaged one.
-            Err(GcError::Keyframe(
-                error @ KeyframeError::File { source: ReadError::Version { found, known, .. }, .. },
-            )) if found < known => {
-                self.damaged.push(error.to_string());
-                Ok(())
-            }
-            other => other,
-        }
+        self.add_keyframes(&home.boot_dir(key), &format!("boot {key}"))
     }
 
     fn add_keyframes(&mut self, dir: &Path, run: &str) -> Result<(), GcError> {
@@ -243,9 +289,11 @@ fn list(dir: &Path) -> Vec<Content> {
 }
 
 fn remove_file(path: &Path) -> Result<u64, WriteError> {
-    let len = std::fs::metadata(path).map_or(0, |meta| meta.len());
+    // Holes were never taken, and what another name holds is not given back.
+    let bytes = std::fs::symlink_metadata(path)
+        .map_or(0, |meta| if meta.nlink() > 1 { 0 } else { meta.blocks() * 512 });
     durable::remove_file(path)?;
-    Ok(len)
+    Ok(bytes)
 }
 
 fn remove_dir(path: &Path) -> Result<u64, WriteError> {

@@ -100,6 +100,7 @@ impl Kept {
             logged: false,
             origin: None,
             same: None,
+            files: None,
         })
     }
 }

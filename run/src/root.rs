@@ -19,6 +19,9 @@ pub type OpenImage = Arc<dyn Fn() -> io::Result<Box<dyn BlockImage>> + Send + Sy
 /// Whether a logged image would still give these blocks; the bytes are its run's `origin`.
 pub type StillGives = Arc<dyn Fn(&[u8], &Blocks) -> bool + Send + Sync>;
 
+/// Absolute paths of the files of an image whose data lies in one of these blocks.
+pub type FilesAt = Arc<dyn Fn(&mut dyn Iterator<Item = u64>) -> Vec<Vec<u8>> + Send + Sync>;
+
 /// One image.
 #[derive(Clone)]
 pub struct Root {
@@ -35,6 +38,8 @@ pub struct Root {
     pub origin: Option<Arc<dyn Fn() -> Vec<u8> + Send + Sync>>,
     /// For a logged image: compares with what an earlier run logged, so that the run is found again.
     pub same: Option<StillGives>,
+    /// Which files blocks belong to, where that is known.
+    pub files: Option<FilesAt>,
 }
 
 impl std::fmt::Debug for Root {

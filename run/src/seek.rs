@@ -22,10 +22,13 @@ use crate::{
 
 mod going;
 mod images;
+mod ready;
 pub use going::Checkpoint;
 pub(crate) use images::unchanged;
 use images::{Beyond, open_images_beyond};
 pub use images::{FindImage, FindRest, open_images};
+pub(crate) use ready::is_view;
+pub use ready::{is_whole, unfinished, whole_trace};
 
 /// A run, opened for going about in it.
 pub struct Timeline<'h> {
@@ -75,9 +78,14 @@ impl<'h> Timeline<'h> {
         notice: &dyn Fn(&str),
     ) -> Result<Timeline<'h>, StageError> {
         let spec = run.spec()?;
-        let recording = run.recording()?;
+        // All that may be missing of a run is asked for before a guest boots for it.
+        ready::may_be_gone_about_in(&run)?;
+        let (recording, outcome) = (run.recording()?, run.outcome()?);
+        let trace = whole_trace(&run)?;
         let engine = engine.or(recording.as_ref().map(|r| r.engine)).unwrap_or(EngineKind::Soft);
         let recorded_on = recording.as_ref().and_then(|recording| recording.boot);
+        let source = recording.map(|recording| recording.source).unwrap_or_default();
+        let images = open_images_beyond(home, &run, &spec, &source, find, beyond)?;
         // The keyframes build on the boot keyframe they were recorded over, whatever engine replays them.
         let found = recorded_on.map(|key| match boot::open_own(home, &run, key)? {
             Some(own) => Ok::<_, StageError>(Some(own)),
@@ -88,14 +96,7 @@ impl<'h> Timeline<'h> {
             None => boot::ensure(home, &spec, engine, &|| Kernel::of(home, &spec), notice)?,
         };
         let boot = Arc::new(boot);
-        let source = recording.map(|recording| recording.source).unwrap_or_default();
-        let images = open_images_beyond(home, &run, &spec, &source, find, beyond)?;
         let stage = Stage::new(home, &spec, engine, boot.clone(), images)?;
-        let (trace, outcome) = (run.trace()?, run.outcome()?);
-        if let Some(outcome) = outcome.as_ref().filter(|outcome| outcome.records != trace.records()) {
-            let (id, have, wanted) = (run.id(), trace.records(), outcome.records);
-            return Err(StageError::TraceCut { id, have, wanted });
-        }
         let records = boot.records;
         Ok(Timeline { home, run, spec, outcome, trace, boot, stage, records, astray: false })
     }

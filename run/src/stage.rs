@@ -20,7 +20,7 @@ use crate::{
     decision::Decision,
     error::StageError,
     home::Home,
-    keyframe::{KeyframeError, Whole},
+    keyframe::{KeyframeError, LoadError, Whole},
     spec::Spec,
     store::{PAGE_SIZE, PageHash, PageStore},
 };
@@ -37,7 +37,8 @@ pub struct Stage {
     machine: Machine,
     spec: Spec,
     boot: Arc<Boot>,
-    raw: File,
+    /// The boot keyframe's memory as a file, where there is one.
+    raw: Option<File>,
     store: Arc<PageStore>,
     /// Pages of the keyframe last restored that differ from the boot keyframe.
     placed: BTreeMap<u64, PageHash>,
@@ -61,6 +62,18 @@ pub struct Stage {
 const MOST_FOLLOWED: usize = 1024;
 /// Most ranges kept of each.
 const MOST_RANGES: usize = 16;
+
+/// Memory as the boot keyframe has it, from the page store.
+fn filled(store: &PageStore, boot: &Boot, bytes: u64) -> Result<GuestMemory, StageError> {
+    let memory = GuestMemory::new(bytes)?;
+    let filled =
+        boot.whole.load("boot", store, |page, content| memory.write(memory.address_of(page), content));
+    match filled {
+        Ok(()) => Ok(memory),
+        Err(LoadError::Keyframe(error)) => Err(error.into()),
+        Err(LoadError::Put(error)) => Err(error.into()),
+    }
+}
 
 /// A copy of the machine, to be stored.
 pub struct Snapshot {
@@ -91,9 +104,13 @@ impl Stage {
             command_line: String::new(),
         };
         let config = boot::config(spec, engine, none)?;
-        let io = |source| vmm::memory::MemoryError::Map { bytes: spec.memory, source };
-        let raw = File::open(&boot.raw).map_err(io)?;
-        let memory = Arc::new(GuestMemory::over_file(&raw, spec.memory)?);
+        // A cache may be gone at any time.
+        let raw = boot.raw.as_ref().and_then(|path| File::open(path).ok());
+        let memory = match &raw {
+            Some(raw) => GuestMemory::over_file(raw, spec.memory)?,
+            None => filled(home.pages(), &boot, spec.memory)?,
+        };
+        let memory = Arc::new(memory);
         let mut machine = Machine::over(&config, memory)?;
         machine.set_images(images);
         machine.set_job(&spec.job, &spec.parameters)?;
@@ -236,8 +253,11 @@ impl Stage {
 
     /// A page of the boot keyframe.
     fn boot_page(&self, page: u64, content: &mut [u8; PAGE_SIZE]) -> Result<(), StageError> {
+        let Some(raw) = &self.raw else {
+            return Ok(self.boot.whole.page("boot", &self.store, page, content)?);
+        };
         let io = |source| vmm::memory::MemoryError::Map { bytes: PAGE_SIZE as u64, source };
-        Ok(self.raw.read_exact_at(content, page * PAGE_SIZE as u64).map_err(io)?)
+        Ok(raw.read_exact_at(content, page * PAGE_SIZE as u64).map_err(io)?)
     }
 
     /// Hands over the decisions that count at `step`, but for those that have been taken.

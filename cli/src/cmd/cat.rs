@@ -1,19 +1,16 @@
 //! `rewind cat`.
 
-use std::{
-    ffi::OsString,
-    io::{self, Write},
-    os::unix::ffi::OsStrExt,
-    process::ExitCode,
-};
+use std::{ffi::OsString, io, os::unix::ffi::OsStrExt, process::ExitCode};
 
 use anyhow::Result;
-use inside::{FileKind, InsideError, Servant};
+use inside::{FileKind, Servant};
+use run::describe::put_text;
 use serde_json::json;
 
 use crate::{
     context::{self, Engine},
-    output, position,
+    output::{self, Stream},
+    position,
 };
 
 #[derive(clap::Args)]
@@ -42,14 +39,17 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let mut servant = Servant::enter(timeline.stage().machine())?;
     tell_if_later(at.step.0, servant.began());
     if !args.json {
-        let mut out = io::stdout().lock();
-        let read = servant.read_file(args.path.as_bytes(), &mut |_, bytes| out.write_all(bytes));
-        // Told as output::is_closed_pipe knows it.
-        return match read {
-            Err(InsideError::Host { source, .. }) => Err(source.into()),
-            other => {
-                other?;
-                out.flush()?;
+        let mut failed = None;
+        let read = servant.read_file(args.path.as_bytes(), &mut |_, bytes| {
+            output::write(Stream::Out, bytes).map_err(|error| {
+                failed = Some(error);
+                io::Error::other("standard output")
+            })
+        });
+        return match (failed, read) {
+            (Some(error), _) => Err(error.into()),
+            (None, read) => {
+                read?;
                 Ok(ExitCode::SUCCESS)
             }
         };
@@ -60,10 +60,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         Ok(())
     })?;
     let mut value = json!({
-        "run": id.to_string(), "step": at.step.0, "offset": at.offset.0, "path": args.path.to_string_lossy(),
+        "run": id.to_string(), "step": at.step.0, "offset": at.offset.0,
         "regular": file.kind == FileKind::Regular, "size": content.len(), "mode": format!("{:o}", file.mode),
         "uid": file.uid, "gid": file.gid, "blake3": blake3::hash(&content).to_string(),
     });
+    if let Some(object) = value.as_object_mut() {
+        put_text(object, "path", args.path.as_bytes());
+    }
     match std::str::from_utf8(&content) {
         Ok(text) => value["text"] = text.into(),
         Err(_) => value["hex"] = run::id::hex(&content).into(),

@@ -6,6 +6,8 @@ use anyhow::Result;
 use clap::CommandFactory;
 use clap_complete::Shell;
 
+use crate::output::{self, Stream};
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The shell they are for
@@ -16,6 +18,6 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut crate::Arguments::command(), "rewind", &mut text);
-    std::io::Write::write_all(&mut std::io::stdout(), &text)?;
+    output::write(Stream::Out, &text)?;
     Ok(ExitCode::SUCCESS)
 }

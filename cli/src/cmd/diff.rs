@@ -26,7 +26,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let home = context::home()?;
     let (a, b) = (context::find(&home, &args.a)?, context::find(&home, &args.b)?);
-    let compared = run::diff::diff(&a.trace()?, &b.trace()?, args.context)?;
+    let compared = run::diff::diff(&context::trace(&a)?, &context::trace(&b)?, args.context)?;
     let ends = |run: &run::home::RunDir| -> Result<String> {
         Ok(run.outcome()?.map_or("unfinished".into(), |outcome| {
             format!("{} after {} steps", outcome.end.word(), outcome.steps)

@@ -10,6 +10,7 @@ use rewind_platform::{
 };
 use run::{
     describe::{self, KINDS},
+    home::RunDir,
     seek::Timeline,
     trace::Record,
 };
@@ -50,7 +51,8 @@ pub(crate) struct Args {
     /// Engine to replay with
     #[arg(long, value_enum, default_value = "auto")]
     engine: Engine,
-    /// One JSON object an event
+    /// One JSON object an event; text in it that is not UTF-8 is there a second time, all of its bytes in hex: `hex` beside
+    /// `text`, `path_hex` beside `path`, `argv_hex` beside `argv`, and so on
     #[arg(long)]
     json: bool,
 }
@@ -67,28 +69,28 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     .fold(0, |level, (asked, bit)| if *asked { level | bit } else { level });
     let level = args.kind.iter().fold(level, |level, kind| level | level_of(kind));
     let run = context::find(&home, &args.run)?;
-    // Plain steps need no machine.
-    let plain = |text: &Option<String>| text.as_ref().is_none_or(|text| text.parse::<u64>().is_ok());
-    if level == 0 && plain(&args.from) && plain(&args.to) {
-        let from = args.from.as_ref().and_then(|text| text.parse().ok()).unwrap_or(0);
-        let to = args.to.as_ref().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
-        for record in run.trace()?.from_step(from) {
+    let bounds = |run: &RunDir| -> Result<(u64, u64)> {
+        let from = args.from.as_ref().map_or(Ok(0), |text| position::step(text, run))?;
+        Ok((from, args.to.as_ref().map_or(Ok(u64::MAX), |text| position::step_at_most(text, run))?))
+    };
+    // What was recorded needs no machine.
+    if level == 0 {
+        let (trace, whole) = context::trace_left(&run)?;
+        let (from, to) = bounds(&run)?;
+        for record in trace.from_step(from) {
             let record = record?;
             if record.header.step > to {
                 break;
             }
             print(&args, &record)?;
         }
+        whole?;
         return Ok(ExitCode::SUCCESS);
     }
     drop(run);
     let mut timeline = context::timeline(&home, &args.run, context::engine(args.engine))?;
-    let bound = |text: &Option<String>, timeline: &Timeline<'_>| -> Result<Option<u64>> {
-        text.as_ref().map(|text| Ok(position::parse(text, timeline)?.step.0)).transpose()
-    };
-    let from = bound(&args.from, &timeline)?.unwrap_or(0).max(timeline.first());
-    let last = timeline.last();
-    let to = bound(&args.to, &timeline)?.unwrap_or(last).min(last);
+    let (from, to) = bounds(timeline.run())?;
+    let (from, to) = (from.max(timeline.first()), to.min(timeline.last()));
     timeline.seek(Timeline::at(from))?;
     let mut failed = None;
     let mut show = |header: &RecordHeader, payload: &[u8]| {

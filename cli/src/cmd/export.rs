@@ -15,7 +15,7 @@ use crate::{context, output};
 pub(crate) struct Args {
     /// The run
     run: String,
-    /// The file to write; ID.rewind without it
+    /// The file to write, or a link to it; ID.rewind without it
     file: Option<PathBuf>,
     /// Without what replaying needs: only to look at its events and output
     #[arg(long)]
@@ -37,8 +37,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         (false, true) => Kind::Whole,
         (false, false) => Kind::Replayable,
     };
+    let interrupted = context::interrupted()?;
     let image = |spec: &ImageSpec, source: &str| context::again(&home, spec, source);
-    export(&home, &run, &file, kind, &image)?;
+    export(&home, &run, &file, kind, &image, &interrupted)?;
     let size = std::fs::metadata(&file)?.len();
     if args.json {
         let (path, id) = (file.to_string_lossy(), run.id().to_string());

@@ -82,8 +82,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     }
     let mut spec = parent.spec()?.closed();
     spec.schedule = spec.schedule.then(step, decisions);
-    if spec == parent.spec()?.closed() {
-        context::notice("without decisions the fork is the run itself");
+    // Then it is recorded as the run, which may be one that came from elsewhere: no second hold on it is in the way.
+    let itself = spec == parent.spec()?.closed();
+    if itself {
+        context::notice(match spec.schedule.segments() {
+            [] => "without decisions the fork is the run itself",
+            _ => "with these decisions the fork is the run itself",
+        });
     }
     let roots = crate::root::of_run(&home, &parent, &spec)?;
     let kernel = || Kernel::of(&home, &spec);
@@ -103,10 +108,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         notice: &context::notice,
         gather: &gather::of(&spec),
     };
-    let inputs = Inputs { spec: spec.clone(), kernel: &kernel, roots: &roots, parent: Some((&parent, step)) };
+    let parent = Some(parent).filter(|_| !itself);
+    let from = parent.as_ref().map(|parent| (parent, step));
+    let inputs = Inputs { spec: spec.clone(), kernel: &kernel, roots: &roots, parent: from };
     let recorded = run::record::record(&home, &inputs, &mut options)?;
     if recorded.found {
-        for record in recorded.run.trace()?.iter() {
+        for record in context::trace(&recorded.run)?.iter() {
             let record = record?;
             // What the parent did is the parent's.
             if record.header.step >= step {

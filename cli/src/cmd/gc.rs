@@ -25,7 +25,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let done = run::gc::collect(&home, args.verify, args.boots)?;
     let freed = done.freed + done.pages.freed;
     for damaged in &done.damaged {
-        eprintln!("rewind: damaged: {damaged}");
+        output::say!("rewind: damaged: {damaged}");
     }
     if args.json {
         output::json(&json!({

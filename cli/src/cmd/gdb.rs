@@ -114,9 +114,9 @@ fn start(session: &mut Session<'_>, files: &RunFiles, directory: &Path, args: &A
     let listener =
         UnixListener::bind(&socket).with_context(|| format!("cannot listen on {}", socket.display()))?;
     let commands = directory.join("commands");
-    let text = commands_for(session, files)
-        + &old_sources(session, files, directory)?
-        + &format!("target extended-remote {}\n", socket.display());
+    let mut text = commands_for(session, files).into_bytes();
+    text.extend(old_sources(session, files, directory)?);
+    text.extend(format!("target extended-remote {}\n", socket.display()).into_bytes());
     std::fs::write(&commands, text).with_context(|| format!("cannot write {}", commands.display()))?;
     // Ctrl-C at the terminal is for gdb, which tells us.
     let _interrupted = context::interrupt_is_gdbs()?;

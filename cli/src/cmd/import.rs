@@ -3,6 +3,7 @@
 use std::{path::PathBuf, process::ExitCode};
 
 use anyhow::Result;
+use run::archive::{Imported, import};
 use serde_json::json;
 
 use crate::{context, output};
@@ -19,14 +20,17 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let home = context::home()?;
+    let interrupted = context::interrupted()?;
     for file in &args.files {
-        let run = run::archive::import(&home, file)?;
+        let Imported { run, known } = import(&home, file, &interrupted)?;
         let command = run.spec()?.command();
         if args.json {
             let file = file.to_string_lossy();
-            output::json(&json!({ "run": run.id().to_string(), "file": file, "command": command }))?;
+            let id = run.id().to_string();
+            output::json(&json!({ "run": id, "file": file, "command": command, "known": known }))?;
         } else {
-            output::line(format_args!("run {}  {}", run.id(), output::printable(&command)))?;
+            let known = if known { "  (was here already)" } else { "" };
+            output::line(format_args!("run {}  {}{known}", run.id(), output::one_line(&command)))?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -1,12 +1,15 @@
 //! `rewind log`.
 
-use std::{io::Write, process::ExitCode};
+use std::process::ExitCode;
 
 use anyhow::Result;
 use rewind_platform::record::{REC_CONSOLE, REC_OUTPUT};
 use run::describe;
 
-use crate::{context, output};
+use crate::{
+    context,
+    output::{self, Stream},
+};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -18,15 +21,14 @@ pub(crate) struct Args {
     /// The kernel's messages too
     #[arg(long)]
     kernel: bool,
-    /// One JSON object a piece of output
+    /// One JSON object a piece of output; one that is not UTF-8 has all of its bytes in `hex`, beside `text`
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let home = context::home()?;
-    let trace = context::find(&home, &args.run)?.trace()?;
-    let mut out = std::io::stdout().lock();
+    let (trace, whole) = context::trace_left(&context::find(&home, &args.run)?)?;
     for record in trace.iter() {
         let record = record?;
         let header = &record.header;
@@ -34,20 +36,17 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             continue;
         }
         if args.json {
-            writeln!(out, "{}", describe::to_json(&record))?;
+            output::json(&describe::to_json(&record))?;
         } else if args.steps {
             let text = String::from_utf8_lossy(&record.payload);
             for line in text.split_inclusive('\n') {
                 let line = output::printable(line.strip_suffix('\n').unwrap_or(line));
-                writeln!(out, "{:>9} {:>5} {} {line}", header.step, header.tid, header.aux)?;
+                output::line(format_args!("{:>9} {:>5} {} {line}", header.step, header.tid, header.aux))?;
             }
         } else {
-            out.write_all(&record.payload)?;
+            output::write(Stream::Out, &record.payload)?;
         }
     }
-    out.flush()?;
-    if trace.torn() {
-        context::notice("the recording was cut short; this is what there is");
-    }
+    whole?;
     Ok(ExitCode::SUCCESS)
 }

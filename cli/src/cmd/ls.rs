@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use run::{
+    describe::{put_text, put_texts_hex},
     list::{Filter, State},
     outcome::Outcome,
 };
@@ -17,7 +18,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TEXT")]
     command: Option<String>,
     /// Only runs that ended like this: `exited`, `exited:1`, `killed`, `stalled`, ...
-    #[arg(long, value_name = "END")]
+    #[arg(long, value_name = "END", value_parser = ending)]
     end: Option<String>,
     /// Only forks of this run
     #[arg(long, value_name = "RUN")]
@@ -27,16 +28,41 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Words for endings (`End::word`), those with a number after a colon first.
+const ENDINGS: [&str; 11] = [
+    "exited",
+    "killed",
+    "stalled",
+    "idling",
+    "out-of-memory",
+    "kernel-panic",
+    "guest-fault",
+    "powered-off",
+    "not-started",
+    "timed-out",
+    "interrupted",
+];
+
+/// `--end`.
+fn ending(text: &str) -> Result<String, String> {
+    let (word, number) = text.split_once(':').map_or((text, None), |(word, number)| (word, Some(number)));
+    let numbered = ENDINGS[..2].contains(&word) && number.is_some_and(|number| number.parse::<u8>().is_ok());
+    if ENDINGS.contains(&word) && (number.is_none() || numbered) {
+        return Ok(text.into());
+    }
+    Err(format!("no run ends so; endings are {} (also exited:N and killed:N)", ENDINGS.join(", ")))
+}
+
 /// An outcome by stable names.
 pub(crate) fn outcome_json(outcome: &Outcome) -> Map<String, Value> {
     let outputs: Vec<Value> = outcome
         .outputs
         .iter()
         .map(|output| {
-            json!({
-                "path": String::from_utf8_lossy(&output.path),
-                "hash": output.hash.map(|hash| run::id::hex(&hash)),
-            })
+            let mut object = Map::new();
+            put_text(&mut object, "path", &output.path);
+            object.insert("hash".into(), json!(output.hash.map(|hash| run::id::hex(&hash))));
+            Value::Object(object)
         })
         .collect();
     let value = json!({
@@ -67,6 +93,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             value.insert("run".into(), run.id.to_string().into());
             value.insert("state".into(), json!(run.state));
             value.insert("command".into(), run.spec.command().into());
+            put_texts_hex(&mut value, "argv", run.spec.job.argv.iter().map(Vec::as_slice));
             value.insert("seed".into(), run::id::hex(&run.spec.job.seed).into());
             value.insert("parent".into(), json!(run.parent.map(|(id, step)| (id.to_string(), step))));
             value.insert("keyframes".into(), json!(run.keyframes));
@@ -85,16 +112,46 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             "{}  {end:<14} {steps:>9} steps  {:>8}  {}{fork}",
             run.id,
             output::bytes(run.bytes),
-            output::printable(&run.spec.command()).replace('\n', "\\n"),
+            output::one_line(&run.spec.command()),
         ))?;
     }
     for error in broken {
-        eprintln!("rewind: {error}");
+        context::notice(&error.to_string());
     }
     if !args.json {
         let pages = output::bytes(home.pages().disk_bytes());
         let all = output::bytes(run::gc::disk_bytes(home.path()));
-        eprintln!("{} runs; {all} in {} ({pages} pages)", runs.len(), home.path().display());
+        let (count, plural) = (runs.len(), if runs.len() == 1 { "" } else { "s" });
+        output::say!("{count} run{plural}; {all} in {} ({pages} pages)", home.path().display());
     }
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use run::outcome::End;
+
+    #[test]
+    fn every_ending_can_be_asked_for_and_nothing_else() {
+        let text = String::new;
+        let all = [
+            End::Exited(3),
+            End::Killed(9),
+            End::Stalled,
+            End::Idling,
+            End::OutOfMemory,
+            End::KernelPanic(text()),
+            End::GuestFault(text()),
+            End::PoweredOff,
+            End::NotStarted(text()),
+            End::TimedOut,
+            End::Interrupted,
+        ];
+        for end in all.map(|end| end.word()) {
+            assert_eq!(super::ending(&end), Ok(end));
+        }
+        for wrong in ["nonsense", "", "exited:x", "stalled:1", "exited:256"] {
+            assert!(super::ending(wrong).unwrap_err().contains("out-of-memory"), "{wrong}");
+        }
+    }
 }

@@ -25,14 +25,18 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         (false, false) => args.runs.iter().map(|prefix| home.find(prefix)).collect::<Result<_, _>>()?,
         _ => bail!("name runs, or give --all"),
     };
+    let mut dropped = 0;
     for id in ids {
         let freed = run::gc::prune(&home.run(id)?)?;
+        dropped += freed;
         if args.json {
             output::json(&serde_json::json!({ "run": id.to_string(), "bytes": freed }))?;
             continue;
         }
         output::line(format_args!("{id}: {} of keyframes dropped", output::bytes(freed)))?;
     }
-    eprintln!("their pages go with `rewind gc`");
+    if dropped > 0 {
+        output::say!("their pages go with `rewind gc`");
+    }
     Ok(ExitCode::SUCCESS)
 }

@@ -26,7 +26,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let home = context::home()?;
     let run = context::find(&home, &args.run)?;
-    let trace = run.trace()?;
+    let trace = context::trace(&run)?;
     let step = position::step(&args.step, &run)?;
     let processes = Processes::at(trace.iter(), step)?;
     let threads = if args.all { processes.all() } else { processes.living() };
@@ -47,7 +47,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
                 thread.pid,
                 thread.parent,
                 thread.began,
-                output::printable(&thread.command)
+                output::one_line(&thread.command)
             ))?;
         }
     }

@@ -30,7 +30,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let home = context::home()?;
     let mut timeline = context::timeline(&home, &args.run, context::engine(args.engine))?;
-    let from = args.from.map(|text| position::parse(&text, &timeline)).transpose()?.map(|at| at.step.0);
+    let from = args.from.map(|text| position::step(&text, timeline.run())).transpose()?;
     let bar = ProgressBar::new(timeline.last());
     if let Ok(style) = ProgressStyle::with_template("replaying {bar:30} {pos}/{len} steps {eta}") {
         bar.set_style(style);

@@ -18,22 +18,25 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let home = context::home()?;
-    let mut failed = false;
+    let (mut failed, mut removed) = (false, false);
     for prefix in &args.runs {
-        let removed = context::find(&home, prefix).and_then(|run| {
+        let done = context::find(&home, prefix).and_then(|run| {
             let id = run.id();
             run.remove()?;
             Ok(id)
         });
-        match removed {
+        removed |= done.is_ok();
+        match done {
             Ok(id) if args.json => output::json(&serde_json::json!({ "removed": id.to_string() }))?,
             Ok(id) => output::line(format_args!("removed {id}"))?,
             Err(error) => {
-                eprintln!("rewind: {}", output::error(&error));
+                context::notice(&output::error(&error));
                 failed = true;
             }
         }
     }
-    eprintln!("pages no run needs any more go with `rewind gc`");
+    if removed {
+        output::say!("pages no run needs any more go with `rewind gc`");
+    }
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -42,10 +42,10 @@ pub(crate) struct JobArgs {
     #[arg(long = "env", value_name = "K=V")]
     pub(crate) env: Vec<OsString>,
     /// Run as this user of the root: USER, UID, USER:GROUP or UID:GID
-    #[arg(long, value_name = "USER", default_value = "")]
+    #[arg(long, value_name = "USER", default_value = "", value_parser = user)]
     pub(crate) user: String,
     /// Cores the job sees; one runs (default: 1, for check 2)
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(rewind_platform::device::CORES_MAX)))]
     pub(crate) cores: Option<u32>,
     /// Seed of everything random in the machine
     #[arg(long, value_name = "S", default_value_t = 0)]
@@ -96,8 +96,8 @@ pub(crate) struct Args {
     #[arg(long)]
     again: bool,
     /// Stop after this much wall time (seconds)
-    #[arg(long, value_name = "SECONDS")]
-    timeout: Option<f64>,
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    timeout: Option<Duration>,
     /// Record without keyframes: smaller, and slower to go back in
     #[arg(long)]
     no_keyframes: bool,
@@ -108,6 +108,19 @@ pub(crate) struct Args {
     /// Print events and the result as JSON instead of the job's output
     #[arg(long)]
     json: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| "a number of seconds like 2 or 0.5".into())
+}
+
+/// `USER[:GROUP]`. The kernel's -1 is nobody's number: for it a change of user means none.
+fn user(text: &str) -> Result<String, String> {
+    match text.split(':').any(|part| part.parse::<u64>().is_ok_and(|id| id >= u64::from(u32::MAX))) {
+        true => Err("numbers of users and groups are below 4294967295".into()),
+        false => Ok(text.into()),
+    }
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -127,8 +140,10 @@ fn size(text: &str) -> Result<u64, String> {
 
 /// The directory a job over the host's root works in, by its real path.
 fn host_cwd(given: Option<&Path>) -> Result<PathBuf> {
-    let dir = given.map_or_else(std::env::current_dir, |dir| Ok(dir.into()))?;
-    dir.canonicalize().with_context(|| format!("cannot work in {}", dir.display()))
+    let dir = given.map_or_else(std::env::current_dir, |dir| Ok(dir.into()));
+    let dir = dir.context("the working directory is gone: go to another, or give --cwd")?;
+    let real = dir.canonicalize().with_context(|| format!("cannot work in {}", dir.display()))?;
+    if real.is_dir() { Ok(real) } else { bail!("cannot work in {}: it is no directory", dir.display()) }
 }
 
 impl JobArgs {
@@ -208,7 +223,16 @@ impl JobArgs {
                 env.push(format!("{key}={value}").into_bytes());
             }
         }
-        for given in &self.env {
+        // Of two of one name the later counts, as for env(1).
+        let later = |at: usize, given: &OsString| {
+            let key =
+                |entry: &OsString| entry.as_bytes().split(|byte| *byte == b'=').next().map(<[u8]>::to_vec);
+            self.env[at + 1..].iter().any(|other| key(other) == key(given))
+        };
+        for (at, given) in self.env.iter().enumerate() {
+            if later(at, given) {
+                continue;
+            }
             if !given.as_bytes().contains(&b'=') {
                 bail!("--env {}: give KEY=VALUE", given.display());
             }
@@ -232,6 +256,9 @@ impl JobArgs {
                 env,
                 cwd: match (&self.cwd, &self.root) {
                     (None, None) => host_cwd(None)?.into_os_string().into_vec(),
+                    (Some(cwd), None) if cwd.is_relative() => {
+                        host_cwd(Some(cwd))?.into_os_string().into_vec()
+                    }
                     (cwd, _) => {
                         cwd.as_deref().map_or(b"/".to_vec(), |cwd| cwd.as_os_str().as_bytes().to_vec())
                     }
@@ -263,15 +290,11 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let kernel = guest::kernel(&home)?;
     let roots = args.job.roots(&home, root::Moment::Moving)?;
     let spec = args.job.spec(&kernel, &roots)?;
-    let timeout = match args.timeout {
-        Some(seconds) => Some(Duration::try_from_secs_f64(seconds).context("--timeout")?),
-        None => None,
-    };
     let live = Live::new(args.json);
     let mut show = |header: &RecordHeader, payload: &[u8]| live.show(header, payload);
     let mut options = Options {
         engine: args.job.engine(&home)?,
-        timeout,
+        timeout: args.timeout,
         interrupted: context::interrupted()?,
         keyframes: if args.no_keyframes { Keyframes::Never } else { spaced(args.spacing) },
         again: args.again,
@@ -291,7 +314,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     };
     if recorded.found {
         // The same as if it had run: its output again.
-        for record in recorded.run.trace()?.iter() {
+        for record in context::trace(&recorded.run)?.iter() {
             let record = record?;
             live.show(&record.header, &record.payload);
         }
@@ -318,22 +341,23 @@ pub(crate) fn finish(recorded: &Recorded, as_json: bool) -> Result<()> {
         return output::json(&value.into());
     }
     if let Some(detail) = outcome.end.detail() {
-        eprintln!("rewind: {}", output::printable(detail));
+        output::say!("rewind: {}", output::printable(detail));
     }
     for missed in outcome.missed.iter().take(MOST_MISSED) {
-        eprintln!("rewind: decision not reached: {missed}");
+        output::say!("rewind: decision not reached: {missed}");
     }
     if outcome.missed.len() > MOST_MISSED {
-        eprintln!(
+        output::say!(
             "rewind: and {} more decisions were not reached (--json lists them)",
             outcome.missed.len() - MOST_MISSED
         );
     }
     for out in &outcome.outputs {
-        let hash = out.hash.map_or("not there".into(), |hash| run::id::hex(&hash[..8]));
-        eprintln!("out {}  {hash}", output::printable(&String::from_utf8_lossy(&out.path)));
+        let hash =
+            out.hash.map_or("not there, or nothing that can be read".into(), |hash| run::id::hex(&hash[..8]));
+        output::say!("out {}  {hash}", output::printable(&String::from_utf8_lossy(&out.path)));
     }
-    eprintln!(
+    output::say!(
         "run {}  {}  {} steps  virtual {}  wall {}  {}{}",
         recorded.run.id(),
         outcome.end.word(),

@@ -2,7 +2,7 @@
 
 use std::{
     ffi::OsString,
-    io::{self, Read, Write},
+    io::{self, Read},
     os::unix::ffi::OsStringExt,
     process::ExitCode,
     sync::{
@@ -13,12 +13,13 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use inside::{Ended, Host, Program, Servant};
 use rustix::termios::{self, Termios};
 
 use crate::{
     context::{self, Engine},
+    output::{self, CannotWrite, Stream},
     position,
 };
 
@@ -40,18 +41,23 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    let typed = args.text.is_none() && args.command.is_empty();
+    let terminal = (typed && termios::isatty(io::stdin()) && termios::isatty(io::stdout()))
+        .then(|| termios::tcgetwinsize(io::stdout()).map_or((24, 80), |size| (size.ws_row, size.ws_col)));
+    // A raw terminal passes Ctrl-C on as a character, and is to be set back. Else there is nothing to be tidied up, and a
+    // program that computes would not let the machine come to a place where a flag could be looked at.
+    if terminal.is_none() {
+        context::end_at_interrupt()?;
+    }
     let home = context::home()?;
     let mut timeline = context::throw_away(&home, &args.run, context::engine(args.engine))?;
     let at = position::parse(&args.at, &timeline)?;
     timeline.seek(at)?;
-    let typed = args.text.is_none() && args.command.is_empty();
     let argv: Vec<Vec<u8>> = match (args.text, args.command) {
         (Some(text), _) => vec![b"/bin/sh".to_vec(), b"-c".to_vec(), text.into_vec()],
         (None, command) if command.is_empty() => vec![b"/bin/sh".to_vec()],
         (None, command) => command.into_iter().map(OsString::into_vec).collect(),
     };
-    let terminal = (typed && termios::isatty(io::stdin()) && termios::isatty(io::stdout()))
-        .then(|| termios::tcgetwinsize(io::stdout()).map_or((24, 80), |size| (size.ws_row, size.ws_col)));
     let mut env = timeline.spec().job.env.clone();
     if terminal.is_some()
         && let Some(term) = std::env::var_os("TERM")
@@ -60,7 +66,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         env.push([b"TERM=", term.as_encoded_bytes()].concat());
     }
     let id = timeline.run().id();
-    let interrupted = context::interrupted()?;
+    let interrupted = if terminal.is_some() { context::interrupted()? } else { Arc::default() };
     let mut servant = Servant::enter(timeline.stage().machine())?;
     super::cat::tell_if_later(at.step.0, servant.began());
     let raw = match terminal {
@@ -78,13 +84,17 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         input: (typed || !termios::isatty(io::stdin())).then(reader),
         terminal: terminal.is_some(),
         interrupted,
+        failed: None,
     };
     let ended = inside::run(&mut servant, &Program { argv, env, terminal }, &mut passer);
     drop(raw);
+    if let Some(failed) = passer.failed {
+        return Err(failed.into());
+    }
     Ok(match ended? {
         Ended::Exited(status) => ExitCode::from(status),
         Ended::Killed(signal) => ExitCode::from(128u8.saturating_add(signal)),
-        Ended::Interrupted => bail!("interrupted"),
+        Ended::Interrupted => ExitCode::from(context::INTERRUPTED),
     })
 }
 
@@ -114,6 +124,8 @@ struct Passer {
     input: Option<mpsc::Receiver<Vec<u8>>>,
     terminal: bool,
     interrupted: Arc<AtomicBool>,
+    /// Why our own output took no more.
+    failed: Option<CannotWrite>,
 }
 
 impl Host for Passer {
@@ -136,10 +148,11 @@ impl Host for Passer {
     }
 
     fn output(&mut self, stream: u8, bytes: &[u8]) -> io::Result<()> {
-        match stream {
-            2 => io::stderr().write_all(bytes),
-            _ => io::stdout().write_all(bytes).and_then(|()| io::stdout().flush()),
-        }
+        let to = if stream == 2 { Stream::Err } else { Stream::Out };
+        output::write(to, bytes).map_err(|error| {
+            self.failed = Some(error);
+            io::Error::other("our own output")
+        })
     }
 
     fn interrupted(&self) -> bool {

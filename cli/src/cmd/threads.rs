@@ -29,7 +29,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let home = context::home()?;
     let run = context::find(&home, &args.run)?;
-    let (trace, outcome) = (run.trace()?, run.outcome()?);
+    let (trace, outcome) = (context::trace(&run)?, run.outcome()?);
     let last = outcome.as_ref().map_or(trace.last_step(), |outcome| outcome.steps);
     let started = outcome.and_then(|outcome| outcome.started).unwrap_or(0);
     let bound = |text: Option<String>| text.map(|text| position::step(&text, &run)).transpose();

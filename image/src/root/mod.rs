@@ -19,7 +19,7 @@ use node::{Host, Node, Unseen};
 use place::{BLOCKS, Data, ROOT};
 use policy::Policy;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -58,6 +58,8 @@ pub struct HostRoot {
     base: Registry,
     /// Its images' moment moves on to the look at a file that changed since.
     moving: bool,
+    /// An earlier moment for all but directories.
+    files: Option<Mtime>,
 }
 
 /// What a fork of a stored run needs to go on reading the same root on this host. Not part of any spec: it holds host
@@ -124,7 +126,7 @@ impl HostRoot {
             Host { dir, top: options.top.clone(), policy, started, reader: Reader::new(vec![backing]) };
         let mut base = Registry::default();
         base.nodes.insert(ROOT, Known::new(b"", FileType::Directory));
-        Ok(HostRoot { host: Arc::new(host), base, moving: false })
+        Ok(HostRoot { host: Arc::new(host), base, moving: false, files: None })
     }
 
     /// As it was for an earlier run: what changed since *that* run began is refused.
@@ -133,9 +135,11 @@ impl HostRoot {
         HostRoot::resume_at(options, origin, started)
     }
 
-    /// What an earlier run did not look at, as it is now; for a look that is thrown away.
+    /// For a look into an earlier run that is thrown away: directories that it did not look at are listed as they are now, so
+    /// that something can be found in them; files and links that changed since that run began are refused.
     pub fn resume_now(options: &RootOptions, origin: &Origin) -> Result<HostRoot, RootError> {
-        HostRoot::resume_at(options, origin, settled_now())
+        let files = Some(Mtime { seconds: origin.started.0, nanos: origin.started.1 });
+        Ok(HostRoot { files, ..HostRoot::resume_at(options, origin, settled_now())? })
     }
 
     fn resume_at(options: &RootOptions, origin: &Origin, started: Mtime) -> Result<HostRoot, RootError> {
@@ -165,7 +169,14 @@ impl HostRoot {
 
     fn live(&self, registry: Registry, moving: bool) -> Live {
         let reader = self.host.reader.clone();
-        Live { registry, reader, recent: BTreeMap::new(), moment: self.host.started, moving }
+        Live {
+            registry,
+            reader,
+            recent: BTreeMap::new(),
+            moment: self.host.started,
+            moving,
+            files: self.files,
+        }
     }
 
     /// Lets images made from now on know what `image`'s guest has learned: for forks of its run.
@@ -197,6 +208,7 @@ struct Live {
     /// What changed at this time or later is refused, or with `moving` looked at under a later moment.
     moment: Mtime,
     moving: bool,
+    files: Option<Mtime>,
 }
 
 /// Looks at a file that changes all the time before it is refused; each waits for a tick.
@@ -213,6 +225,18 @@ impl HostImage {
             live.registry = Registry::clone(&self.base);
             live.recent.clear();
         }
+    }
+
+    /// Absolute paths of the files whose data lies in one of these blocks.
+    pub fn files_at(&self, blocks: &mut dyn Iterator<Item = u64>) -> Vec<Vec<u8>> {
+        let live = self.lock();
+        let owners: BTreeSet<u64> =
+            blocks.filter_map(|block| live.registry.data.owner(block)).map(|(_, owner)| owner).collect();
+        let nodes = owners.iter().filter_map(|owner| live.registry.nodes.get(owner));
+        nodes
+            .filter(|known| known.kind == FileType::Regular)
+            .map(|known| [b"/", &known.path[..]].concat())
+            .collect()
     }
 
     /// What a later fork needs.
@@ -352,7 +376,8 @@ impl Live {
     /// The file in one version, which is that of the last look if there was one.
     fn version(&mut self, host: &Host, known: &Known) -> io::Result<(Node, Option<Stamp>)> {
         for looks in 1.. {
-            match host.look(&known.path, known.kind, self.moment) {
+            let moment = self.files.filter(|_| known.kind != FileType::Directory).unwrap_or(self.moment);
+            match host.look(&known.path, known.kind, moment) {
                 Ok((_, now)) if known.stamp.is_some() && now != known.stamp => break,
                 Err(Unseen::Later) if self.moving && looks < LOOKS => self.moment = settled_now(),
                 Err(Unseen::Later) => break,

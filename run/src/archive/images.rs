@@ -1,16 +1,18 @@
 //! The images of a run that is exported.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::atomic::AtomicBool};
 
 use vmm::BlockImage;
 
-use super::{ArchiveError, PAGES_LIMIT, write::Kind, write::WriteFailed};
+use super::{
+    ArchiveError, PAGES_LIMIT,
+    write::{Kind, WriteFailed, go_on},
+};
 use crate::{
     error::StageError,
     home::{Home, RunDir},
     kept::Kept,
     seek::{FindImage, unchanged},
-    spec::Spec,
     store::{PAGE_SIZE, PageHash},
 };
 
@@ -25,23 +27,34 @@ pub(super) struct Images<'r> {
     kept: Kept,
     /// Other images, open, and which of their blocks go in.
     open: BTreeMap<u32, (Box<dyn BlockImage>, Vec<u64>)>,
+    interrupted: &'r AtomicBool,
 }
 
 impl<'r> Images<'r> {
     pub(super) fn open(
         home: &Home,
         run: &'r RunDir,
-        spec: &Spec,
-        source: &str,
         kind: Kind,
         find: FindImage<'_>,
+        interrupted: &'r AtomicBool,
     ) -> Result<Images<'r>, WriteFailed> {
+        let spec = run.spec().map_err(StageError::from)?;
+        let recording = run.recording().map_err(StageError::from)?;
+        let source = &recording.map(|recording| recording.source).unwrap_or_default();
         let logged = run.inputs().map_err(StageError::from)?.blocks;
         let used = run.used().map_err(StageError::from)?;
         let found = run.kept().map_err(StageError::from)?.unwrap_or_default();
         let whole = kind == Kind::Whole;
-        let mut images =
-            Images { run, whole, kept: Kept { whole, ..Kept::default() }, open: BTreeMap::new() };
+        if whole && !logged.is_empty() {
+            return Err(WriteFailed::Archive(ArchiveError::OwnRoot(run.id())));
+        }
+        let mut images = Images {
+            run,
+            whole,
+            kept: Kept { whole, ..Kept::default() },
+            open: BTreeMap::new(),
+            interrupted,
+        };
         for (number, image) in (0u32..).zip(&spec.images) {
             let failed =
                 |error| StageError::Image { image: number as usize, of: source.to_owned(), source: error };
@@ -86,6 +99,7 @@ impl<'r> Images<'r> {
         {
             let blocks = kept.images.entry(image).or_default();
             for number in numbers {
+                go_on(self.interrupted)?;
                 self.read((image, number), &mut content)?;
                 let hash = PageHash::of(&content);
                 if !(self.whole && hash.is_zero()) {

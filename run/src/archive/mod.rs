@@ -11,8 +11,9 @@ use crate::{durable::WriteError, error::StageError, home::HomeError};
 
 mod images;
 mod read;
+mod target;
 mod write;
-pub use read::import;
+pub use read::{Imported, import};
 pub use write::{Kind, export};
 
 /// First 8 bytes.
@@ -66,6 +67,14 @@ pub enum ArchiveError {
         /// The host's error.
         source: io::Error,
     },
+    /// Something that is not replaced by a file.
+    #[error("cannot write {path}: it is {what}; name a new file, or one to be replaced")]
+    Target {
+        /// What was named.
+        path: PathBuf,
+        /// What it is.
+        what: &'static str,
+    },
     /// Not such a file.
     #[error("{0} is not an exported run")]
     Foreign(PathBuf),
@@ -86,7 +95,7 @@ pub enum ArchiveError {
         what: String,
     },
     /// A run that is not finished has nothing to export.
-    #[error("run {0} is not finished: only finished runs are exported")]
+    #[error("run {0} was not finished: only finished runs are exported")]
     Unfinished(crate::id::RunId),
     /// Nobody noted what it read of its root.
     #[error(
@@ -94,6 +103,12 @@ pub enum ArchiveError {
          only. `rewind export --view` exports what there is; `rewind run --again` records it anew"
     )]
     NoImages(crate::id::RunId),
+    /// `--whole` of a root that has no end.
+    #[error(
+        "run {0} was recorded over this machine's own root, which cannot be taken whole: without --whole the export holds \
+         what the run read, its programs and their sources"
+    )]
+    OwnRoot(crate::id::RunId),
     /// More than a reader takes.
     #[error("run {id} is too large to be exported: {what}")]
     TooLarge {

@@ -5,6 +5,7 @@ use std::{
     fs::File,
     io::{self, BufReader, Read},
     path::Path,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
 use rewind_platform::record::RecordHeader;
@@ -55,8 +56,18 @@ fn refuse<T>(what: impl Into<String>) -> Result<T, Bad> {
     Err(Bad::Refused(what.into()))
 }
 
-/// Imports the run in `path`. If the home has it already, that one is kept.
-pub fn import(home: &Home, path: &Path) -> Result<RunDir, ArchiveError> {
+/// What [`import`] came to.
+#[derive(Debug)]
+pub struct Imported {
+    /// The run.
+    pub run: RunDir,
+    /// The home had it, and nothing was added.
+    pub known: bool,
+}
+
+/// Imports the run in `path`. If the home has it already, that one is kept. Nothing is left of it once `interrupted` is
+/// set, but pages that the next gc drops.
+pub fn import(home: &Home, path: &Path, interrupted: &AtomicBool) -> Result<Imported, ArchiveError> {
     let io = |source| ArchiveError::Io { what: "read", path: path.to_owned(), source };
     let mut file = BufReader::new(File::open(path).map_err(io)?);
     let mut head = [0; 12];
@@ -72,10 +83,10 @@ pub fn import(home: &Home, path: &Path) -> Result<RunDir, ArchiveError> {
     let mut stream = zstd::stream::read::Decoder::with_buffer(file).map_err(io)?;
     // The window a frame may ask memory for: 8 MiB, what level 3 needs at most.
     stream.window_log_max(23).map_err(io)?;
-    let entries = Entries { stream, hasher: blake3::Hasher::new(), path, memory: 0 };
+    let entries = Entries { stream, hasher: blake3::Hasher::new(), path, memory: 0, interrupted };
     let mut import = Import { home, entries, open: None };
     match import.run() {
-        Ok(run) => Ok(run),
+        Ok(imported) => Ok(imported),
         Err(bad) => {
             if let Some(open) = import.open.take() {
                 let _ = open.discard();
@@ -95,11 +106,15 @@ struct Entries<'p, R: Read> {
     path: &'p Path,
     /// Bytes of the machine's memory, once known.
     memory: u64,
+    interrupted: &'p AtomicBool,
 }
 
 impl<R: Read> Entries<'_, R> {
     /// The next entry's tag and bytes; its length is held against what such an entry may have.
     fn next(&mut self) -> Result<(u8, Vec<u8>), Bad> {
+        if self.interrupted.load(Ordering::Relaxed) {
+            return Err(Bad::Stage(StageError::Interrupted));
+        }
         let mut head = [0; 9];
         self.stream.read_exact(&mut head)?;
         let mut len = [0; 8];
@@ -154,7 +169,7 @@ impl<R: Read> Import<'_, '_, R> {
         }
     }
 
-    fn run(&mut self) -> Result<RunDir, Bad> {
+    fn run(&mut self) -> Result<Imported, Bad> {
         let spec: Spec = self.expect(tag::SPEC, spec::FILE)?;
         if spec.memory > 64 << 30 {
             return refuse("no machine has that much memory");
@@ -266,7 +281,8 @@ impl<R: Read> Import<'_, '_, R> {
         durable::replace(&dir.join("imported"), b"this run came from another home\n")?;
         let Some(open) = self.open.take() else { return refuse("it has no run") };
         Ok(match open.finish(&inputs, &outcome, &recording)? {
-            Finished::New(run) | Finished::Same(run) | Finished::Replaced(run) => run,
+            Finished::New(run) | Finished::Replaced(run) => Imported { run, known: false },
+            Finished::Same(run) => Imported { run, known: true },
         })
     }
 

@@ -1,4 +1,4 @@
-use super::{read::import, write::export, *};
+use super::*;
 use crate::{
     home::Home,
     input::InputLog,
@@ -9,10 +9,24 @@ use crate::{
     trace::TraceWriter,
 };
 use rewind_platform::record::{REC_OUTPUT, RecordHeader};
-use std::{io::Write, path::Path};
+use std::{io::Write, path::Path, sync::atomic::AtomicBool};
 
 fn none(_: &crate::spec::ImageSpec, _: &str) -> std::io::Result<crate::root::Root> {
     panic!("its one image is logged")
+}
+
+fn export(
+    home: &Home,
+    run: &crate::home::RunDir,
+    file: &Path,
+    kind: Kind,
+    find: crate::seek::FindImage<'_>,
+) -> Result<(), ArchiveError> {
+    super::export(home, run, file, kind, find, &AtomicBool::new(false))
+}
+
+fn import(home: &Home, file: &Path) -> Result<crate::home::RunDir, ArchiveError> {
+    super::import(home, file, &AtomicBool::new(false)).map(|imported| imported.run)
 }
 
 fn header(step: u64) -> RecordHeader {

@@ -5,15 +5,16 @@ use std::{
     fs::File,
     io::{self, BufWriter, Write},
     path::Path,
+    sync::atomic::{AtomicBool, Ordering},
 };
 
-use super::{ArchiveError, ENTRY_LIMIT, MAGIC, PAGES_LIMIT, VERSION, images::Images, tag};
+use super::{ArchiveError, ENTRY_LIMIT, MAGIC, PAGES_LIMIT, VERSION, images::Images, tag, target};
 use crate::{
     durable, envelope,
     error::StageError,
     home::{Home, RunDir},
     input, kept, keyframe, outcome,
-    seek::FindImage,
+    seek::{self, FindImage},
     spec,
     store::{PAGE_SIZE, PageHash},
     trace::{Record, TraceReader},
@@ -33,18 +34,20 @@ pub enum Kind {
 /// Records gathered to this many bytes an entry.
 const CHUNK: usize = 64 << 10;
 
-struct Out<W: Write> {
+struct Out<'i, W: Write> {
     stream: W,
     hasher: blake3::Hasher,
+    interrupted: &'i AtomicBool,
 }
 
-impl<W: Write> Out<W> {
-    fn entry(&mut self, tag: u8, bytes: &[u8]) -> io::Result<()> {
+impl<W: Write> Out<'_, W> {
+    fn entry(&mut self, tag: u8, bytes: &[u8]) -> Result<(), WriteFailed> {
+        go_on(self.interrupted)?;
         let mut head = [tag; 9];
         head[1..].copy_from_slice(&(bytes.len() as u64).to_le_bytes());
         self.hasher.update(&head).update(bytes);
         self.stream.write_all(&head)?;
-        self.stream.write_all(bytes)
+        Ok(self.stream.write_all(bytes)?)
     }
 
     /// An entry that a reader holds in memory.
@@ -53,7 +56,7 @@ impl<W: Write> Out<W> {
             let what = "one of its lists of pages is longer than 128 MiB";
             return Err(WriteFailed::Archive(ArchiveError::TooLarge { id: run.id(), what }));
         }
-        Ok(self.entry(tag, bytes)?)
+        self.entry(tag, bytes)
     }
 
     fn records(&mut self, tag: u8, trace: &TraceReader) -> Result<(), WriteFailed> {
@@ -68,7 +71,15 @@ impl<W: Write> Out<W> {
                 chunk.clear();
             }
         }
-        if chunk.is_empty() { Ok(()) } else { Ok(self.entry(tag, &chunk)?) }
+        if chunk.is_empty() { Ok(()) } else { self.entry(tag, &chunk) }
+    }
+}
+
+/// Not after Ctrl-C.
+pub(super) fn go_on(interrupted: &AtomicBool) -> Result<(), WriteFailed> {
+    match interrupted.load(Ordering::Relaxed) {
+        true => Err(StageError::Interrupted.into()),
+        false => Ok(()),
     }
 }
 
@@ -90,55 +101,68 @@ impl From<StageError> for WriteFailed {
     }
 }
 
-/// Writes `run` to `path`, which appears only when it is whole.
+impl WriteFailed {
+    fn told(self, path: &Path) -> ArchiveError {
+        match self {
+            WriteFailed::Io(source) => ArchiveError::Io { what: "write", path: path.to_owned(), source },
+            WriteFailed::Stage(error) => error.into(),
+            WriteFailed::Archive(error) => error,
+        }
+    }
+}
+
+/// Writes `run` to `path`, or where that leads as a symbolic link; the file appears only when it is whole. Nothing is left
+/// of it once `interrupted` is set.
 pub fn export(
     home: &Home,
     run: &RunDir,
     path: &Path,
     kind: Kind,
     find: FindImage<'_>,
+    interrupted: &AtomicBool,
 ) -> Result<(), ArchiveError> {
-    let io = |what| {
-        let path = path.to_owned();
-        move |source| ArchiveError::Io { what, path, source }
-    };
     if !run.is_finished() || run.outcome().map_err(StageError::from)?.is_none() {
         return Err(ArchiveError::Unfinished(run.id()));
     }
-    let temporary = durable::temporary_beside(path);
+    if kind != Kind::View && seek::is_view(run) {
+        return Err(StageError::ViewOnly(run.id()).into());
+    }
+    let trace = seek::whole_trace(run)?;
+    let target = target::resolve(path)?;
+    // What may take long or fail by itself, before anything is written.
+    let images = match kind {
+        Kind::View => None,
+        _ => Some(Images::open(home, run, kind, find, interrupted).map_err(|error| error.told(path))?),
+    };
+    let temporary = durable::temporary_beside(&target);
     let written = (|| {
         let file = File::create_new(&temporary)?;
         let mut buffered = BufWriter::new(file);
         buffered.write_all(&MAGIC)?;
         buffered.write_all(&VERSION.to_le_bytes())?;
         let stream = zstd::stream::write::Encoder::new(buffered, 3)?;
-        let mut out = Out { stream, hasher: blake3::Hasher::new() };
-        fill(home, run, kind, find, &mut out)?;
+        let mut out = Out { stream, hasher: blake3::Hasher::new(), interrupted };
+        fill(home, run, &trace, images, &mut out)?;
         let hash = *out.hasher.finalize().as_bytes();
         out.entry(tag::END, &hash)?;
         let file = out.stream.finish()?.into_inner().map_err(io::IntoInnerError::into_error)?;
         file.sync_all()?;
-        Ok(())
+        go_on(interrupted)?;
+        Ok(std::fs::rename(&temporary, &target)?)
     })();
-    match written {
-        Ok(()) => std::fs::rename(&temporary, path).map_err(io("write")),
-        Err(error) => {
-            let _ = std::fs::remove_file(&temporary);
-            Err(match error {
-                WriteFailed::Io(source) => io("write")(source),
-                WriteFailed::Stage(error) => error.into(),
-                WriteFailed::Archive(error) => error,
-            })
-        }
-    }
+    written.map_err(|error: WriteFailed| {
+        // The error that matters is the first one.
+        let _ = std::fs::remove_file(&temporary);
+        error.told(path)
+    })
 }
 
 fn fill<W: Write>(
     home: &Home,
     run: &RunDir,
-    kind: Kind,
-    find: FindImage<'_>,
-    out: &mut Out<W>,
+    trace: &TraceReader,
+    images: Option<Images<'_>>,
+    out: &mut Out<'_, W>,
 ) -> Result<(), WriteFailed> {
     let spec = run.spec().map_err(StageError::from)?;
     let inputs = run.inputs().map_err(StageError::from)?;
@@ -152,12 +176,9 @@ fn fill<W: Write>(
         out.entry(tag::RECORDING, &envelope::encode(outcome::RECORDING, recording))?;
     }
     out.limited(run, tag::INPUTS, &envelope::encode(input::FILE, &inputs))?;
-    out.records(tag::RECORDS, &run.trace().map_err(StageError::from)?)?;
-    if kind == Kind::View {
-        return Ok(());
-    }
+    out.records(tag::RECORDS, trace)?;
+    let Some(mut images) = images else { return Ok(()) };
     let mut pages: BTreeSet<PageHash> = inputs.pages().collect();
-    let source = recording.as_ref().map(|recording| recording.source.clone()).unwrap_or_default();
     if let Some(boot) = recording.and_then(|recording| recording.boot) {
         let own = run.own_boot();
         let dir = if keyframe::list(&own).is_empty() { home.boot_dir(boot) } else { own };
@@ -184,7 +205,6 @@ fn fill<W: Write>(
             out.entry(tag, piece)?;
         }
     }
-    let mut images = Images::open(home, run, &spec, &source, kind, find)?;
     let (kept, places) = images.list()?;
     out.limited(run, tag::IMAGES, &envelope::encode(kept::FILE, &kept))?;
     pages.extend(kept.pages());

@@ -21,6 +21,13 @@ fn keyframe(home: &Home, dir: &Path, step: u64, base: Base, bytes: &[u8]) {
     envelope::write(FILE, &dir.join(keyframe::file_name(step)), &keyframe).unwrap();
 }
 
+/// With its trace: without one it cannot be used.
+fn boot_keyframe(home: &Home, key: Content, bytes: &[u8]) {
+    let dir = home.boot_dir(key);
+    keyframe(home, &dir, 5, Base::Full, bytes);
+    crate::trace::TraceWriter::create(&dir).unwrap().sync().unwrap();
+}
+
 fn record(home: &Home, epoch: i64, boot: Content, kernel: Content, bytes: &[u8]) -> id::RunId {
     let mut spec = sample();
     spec.job.epoch = epoch;
@@ -66,8 +73,8 @@ fn what_a_run_names_stays_and_the_rest_goes() {
     let dir = Scratch::new("gc");
     let home = Home::open(dir.path()).unwrap();
     let (boot, other_boot) = (Content([1; 32]), Content([2; 32]));
-    keyframe(&home, &home.boot_dir(boot), 5, Base::Full, &[1, 2]);
-    keyframe(&home, &home.boot_dir(other_boot), 5, Base::Full, &[3]);
+    boot_keyframe(&home, boot, &[1, 2]);
+    boot_keyframe(&home, other_boot, &[3]);
     let (kernel, other) = (home.keep_bytes(b"kernel").unwrap(), home.keep_bytes(b"other").unwrap());
     let first = record(&home, 1, boot, kernel, &[10, 11]);
     let second = record(&home, 2, boot, kernel, &[20, 11]);
@@ -114,7 +121,7 @@ fn damage_is_reported_and_newer_formats_stop_it() {
     let dir = Scratch::new("gc");
     let home = Home::open(dir.path()).unwrap();
     let boot = Content([1; 32]);
-    keyframe(&home, &home.boot_dir(boot), 5, Base::Full, &[1]);
+    boot_keyframe(&home, boot, &[1]);
     let run = record(&home, 1, boot, Content([0; 32]), &[10]);
     record(&home, 2, boot, Content([0; 32]), &[20]);
     let path = home.run(run).unwrap().keyframes().join(keyframe::file_name(20));
@@ -134,7 +141,9 @@ fn damage_is_reported_and_newer_formats_stop_it() {
     std::fs::write(&old, &before).unwrap();
     let done = collect(&home, false, false).unwrap();
     assert!(done.damaged.len() == 1 && done.damaged[0].contains("version 1"), "{:?}", done.damaged);
-    std::fs::write(&old, &now).unwrap();
+    assert!(!old.exists() && done.damaged[0].contains("removed"), "{:?}", done.damaged);
+    boot_keyframe(&home, boot, &[1]);
+    assert!(std::fs::read(&old).unwrap() == now);
     bytes[8] = keyframe::FILE.version as u8;
     bytes[40] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
@@ -142,4 +151,41 @@ fn damage_is_reported_and_newer_formats_stop_it() {
     assert_eq!(done.damaged.len(), 1);
     assert!(done.damaged[0].contains(&format!("keyframe 20 of run {run}")), "{:?}", done.damaged);
     assert!(has(&home, 10) && !has(&home, 110) && has(&home, 120));
+}
+
+#[test]
+fn who_lacks_pages_is_said_every_time_and_a_boot_keyframe_goes() {
+    let dir = Scratch::new("gc");
+    let home = Home::open(dir.path()).unwrap();
+    let (boot, cut) = (Content([1; 32]), Content([2; 32]));
+    boot_keyframe(&home, boot, &[1, 2]);
+    boot_keyframe(&home, cut, &[3]);
+    std::fs::remove_file(home.boot_dir(cut).join("trace")).unwrap();
+    let first = record(&home, 1, boot, Content([0; 32]), &[10, 11]);
+    let second = record(&home, 2, boot, Content([0; 32]), &[20, 11]);
+    let gone = [1, 10, 110].map(|n| PageHash::of(&[n; 4096]));
+    home.pages().compact(&|hash| !gone.contains(&hash), false).unwrap();
+    let text = collect(&home, false, false).unwrap().damaged.join("\n");
+    assert!(
+        text.contains(&format!("run {first} lacks 2 pages: record it again with `rewind run --again`")),
+        "{text}"
+    );
+    assert!(text.contains("boot 0101010101010101 lacks 1 pages; removed"), "{text}");
+    assert!(text.contains("0202020202020202") && !text.contains(&second.to_string()), "{text}");
+    assert!(!home.boot_dir(boot).exists() && !home.boot_dir(cut).exists());
+    let damaged = collect(&home, false, false).unwrap().damaged;
+    assert!(damaged.len() == 1 && damaged[0].contains(&first.to_string()), "{damaged:?}");
+    home.run(first).unwrap().remove().unwrap();
+    assert!(collect(&home, true, true).unwrap().damaged.is_empty());
+}
+
+#[test]
+fn holes_are_not_given_back() {
+    let dir = Scratch::new("gc");
+    let home = Home::open(dir.path()).unwrap();
+    let ram = home.cache("ram");
+    std::fs::create_dir_all(&ram).unwrap();
+    std::fs::File::create(ram.join("x.ram")).unwrap().set_len(1 << 31).unwrap();
+    let done = collect(&home, false, false).unwrap();
+    assert!(done.files == 1 && done.freed < 1 << 20, "{done:?}");
 }

@@ -29,6 +29,7 @@ use crate::{
 
 mod blobs;
 mod run_dir;
+mod whole;
 pub use blobs::BlobError;
 pub use run_dir::{FinishError, Finished, OpenRun, RunDir, RunError};
 
@@ -169,6 +170,11 @@ impl Home {
         RunDir::open(id, self.path.join("open").join(id.to_string()))
     }
 
+    /// Is there anything under this id among the finished runs?
+    pub fn has_dir(&self, id: RunId) -> bool {
+        self.path.join("runs").join(id.to_string()).is_dir()
+    }
+
     /// The finished run of this spec, if there is one whose end every recording would have.
     pub fn finished(&self, spec: &Spec) -> Option<(RunDir, Outcome)> {
         let id = spec.id();
@@ -191,7 +197,7 @@ impl Home {
 
     /// Begins recording `spec`: a directory under a provisional id, locked.
     pub fn begin(&self, spec: &Spec) -> Result<OpenRun, RunError> {
-        OpenRun::begin(&self.path, spec)
+        OpenRun::begin(&self.path, &self.pages, spec)
     }
 
     /// Takes the home for itself while `work` runs: nobody else reads or writes it.

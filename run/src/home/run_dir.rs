@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use super::whole::Fault;
 use crate::{
     durable::{self, WriteError},
     envelope::{self, ReadError},
@@ -16,7 +17,9 @@ use crate::{
     kept::{self, Kept, Used},
     keyframe, origin,
     outcome::{self, Outcome, Recording},
+    seek::is_view,
     spec::{self, Spec},
+    store::{PageError, PageStore},
     trace::{TraceError, TraceReader},
 };
 
@@ -62,6 +65,14 @@ pub enum RunError {
         /// The host's error.
         source: io::Error,
     },
+    /// The page store, which its pages are in.
+    #[error("run {id}: {source}")]
+    Pages {
+        /// Which run.
+        id: RunId,
+        /// Why.
+        source: PageError,
+    },
     /// Writing failed.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -80,6 +91,11 @@ impl RunDir {
         if !path.join("spec").is_file() {
             return Err(RunError::Unknown(id));
         }
+        RunDir::at(id, path)
+    }
+
+    /// As `open`, whatever is in the directory.
+    fn at(id: RunId, path: PathBuf) -> Result<RunDir, RunError> {
         let lock = File::open(path.join("lock")).ok();
         if let Some(lock) = &lock {
             match lock.try_lock_shared() {
@@ -235,6 +251,7 @@ pub(super) fn closed_dir(home: &Path, closed: RunId) -> PathBuf {
 #[derive(Debug)]
 pub struct OpenRun {
     home: PathBuf,
+    pages: Arc<PageStore>,
     spec: Spec,
     dir: RunDir,
 }
@@ -246,12 +263,12 @@ pub enum Finished {
     New(RunDir),
     /// There was one with the same outcome, which was kept.
     Same(RunDir),
-    /// There was one that had been stopped from outside; it was replaced.
+    /// There was one that had been stopped from outside, was damaged or could do less; it was replaced.
     Replaced(RunDir),
 }
 
 impl OpenRun {
-    pub(super) fn begin(home: &Path, spec: &Spec) -> Result<OpenRun, RunError> {
+    pub(super) fn begin(home: &Path, pages: &Arc<PageStore>, spec: &Spec) -> Result<OpenRun, RunError> {
         let open = home.join("open");
         durable::create_dir(&open)?;
         let mut attempt = 0;
@@ -275,7 +292,7 @@ impl OpenRun {
             envelope::write(spec::FILE, &path.join("spec"), spec)?;
             durable::create_dir(&path.join("keyframes"))?;
             let dir = RunDir { id, path, lock: Some(lock) };
-            return Ok(OpenRun { home: home.to_owned(), spec: spec.clone(), dir });
+            return Ok(OpenRun { home: home.to_owned(), pages: pages.clone(), spec: spec.clone(), dir });
         }
     }
 
@@ -289,9 +306,33 @@ impl OpenRun {
         &self.spec
     }
 
-    /// Can it be replayed where the other imported run can only be looked at?
-    fn brings_more(&self, old: &RunDir) -> bool {
-        self.dir.own_boot().is_dir() && !old.own_boot().is_dir()
+    /// Is what was recorded here to take the place of `old`, which is there under its id?
+    fn replaces(&self, old: &RunDir, spec: &Spec, outcome: &Outcome) -> Result<bool, FinishError> {
+        let id = old.id;
+        // What was recorded here is worth more than what somebody said it would be; of two such, what more can be done
+        // with. And a damaged run is not worth keeping, but for something that can only be looked at.
+        let more = old.is_imported() && (!self.dir.is_imported() || self.dir.brings_more(old));
+        let mends = !is_view(&self.dir) || is_view(old);
+        let judged = match old.judged(spec) {
+            Ok(Some(before)) if before.end.is_final() && outcome.end.is_final() => {
+                if more {
+                    return Ok(true);
+                }
+                if before != *outcome {
+                    let kept = self.dir.id;
+                    return Err(FinishError::Different { id, kept, before: Box::new(before) });
+                }
+                old.check(&self.pages)
+            }
+            Ok(Some(_)) => return Ok(true),
+            Ok(None) => return Err(FinishError::Collision(id)),
+            Err(fault) => Err(fault),
+        };
+        match judged {
+            Ok(()) => Ok(self.dir.keeps_images() && !old.keeps_images() && mends),
+            Err(Fault::Damage) => Ok(mends),
+            Err(Fault::Other(error)) => Err(error.into()),
+        }
     }
 
     /// Drops the recording: nothing of it is kept.
@@ -322,30 +363,13 @@ impl OpenRun {
         let path = self.home.join("runs").join(id.to_string());
         let mut replaced = false;
         if path.is_dir() {
-            let old = RunDir::open(id, path.clone())?;
-            let before = old.outcome()?;
-            if old.spec()? != spec {
-                return Err(FinishError::Collision(id));
+            let old = RunDir::at(id, path.clone())?;
+            if !self.replaces(&old, &spec, outcome)? {
+                durable::remove_dir(self.dir.path())?;
+                return Ok(Finished::Same(old));
             }
-            match before.filter(|before| before.end.is_final() && outcome.end.is_final()) {
-                Some(_) if old.is_imported() && (!self.dir.is_imported() || self.brings_more(&old)) => {
-                    // What was recorded here is worth more than what somebody said it would be.
-                    old.remove()?;
-                    replaced = true;
-                }
-                Some(before) if before == *outcome => {
-                    durable::remove_dir(self.dir.path())?;
-                    return Ok(Finished::Same(old));
-                }
-                Some(before) => {
-                    let kept = self.dir.id;
-                    return Err(FinishError::Different { id, kept, before: Box::new(before) });
-                }
-                None => {
-                    old.remove()?;
-                    replaced = true;
-                }
-            }
+            old.remove()?;
+            replaced = true;
         }
         durable::rename(&self.dir.path, &path)?;
         drop(self.dir);

@@ -17,7 +17,7 @@ fn outcome(steps: u64, end: End) -> Outcome {
         started: Some(3),
         started_ns: 6000,
         records: 1,
-        trace_hash: Content([5; 32]),
+        trace_hash: hash_of(b"hello"),
         outputs: vec![],
         missed: vec![],
     }
@@ -35,9 +35,8 @@ fn recording() -> Recording {
     }
 }
 
-fn write_trace(run: &OpenRun, text: &[u8]) {
-    let mut writer = TraceWriter::create(run.dir().path()).unwrap();
-    let header = RecordHeader {
+fn header() -> RecordHeader {
+    RecordHeader {
         len: 0,
         kind: REC_OUTPUT,
         flags: 0,
@@ -48,8 +47,19 @@ fn write_trace(run: &OpenRun, text: &[u8]) {
         pid: 1,
         payload_len: 0,
         aux: 1,
-    };
-    writer.add(&header, text).unwrap();
+    }
+}
+
+/// What [`write_trace`] leads to.
+fn hash_of(text: &[u8]) -> Content {
+    let mut hasher = crate::trace::TraceHasher::default();
+    hasher.add(&header(), text);
+    hasher.finish()
+}
+
+fn write_trace(run: &OpenRun, text: &[u8]) {
+    let mut writer = TraceWriter::create(run.dir().path()).unwrap();
+    writer.add(&header(), text).unwrap();
     writer.sync().unwrap();
 }
 
@@ -86,6 +96,91 @@ fn a_run_that_was_stopped_is_replaced() {
     assert_eq!(home.runs(), [sample().id()], "but it can be looked at");
     assert!(matches!(record(&home, &outcome(10, End::Exited(0))), Ok(Finished::Replaced(_))));
     assert!(home.finished(&sample()).is_some());
+}
+
+#[test]
+fn a_damaged_run_is_replaced_and_a_whole_one_stays() {
+    let dir = Scratch::new("home");
+    let home = Home::open(dir.path()).unwrap();
+    let done = outcome(10, End::Exited(0));
+    let made = || {
+        let run = home.begin(&sample()).unwrap();
+        write_trace(&run, b"hello");
+        let page = home.pages().put(&[7; 4096]).unwrap();
+        home.pages().sync().unwrap();
+        let mut kept = crate::kept::Kept::default();
+        kept.add(0, [(3, page)].into());
+        crate::envelope::write(crate::kept::FILE, &run.dir().path().join("images"), &kept).unwrap();
+        run.finish(&InputLog::default(), &done, &recording()).unwrap()
+    };
+    assert!(matches!(made(), Finished::New(_)));
+    assert!(matches!(made(), Finished::Same(_)));
+    let path = dir.path().join("runs").join(sample().id().to_string());
+    let whole = || RunDir::open(sample().id(), path.clone()).is_ok_and(|run| run.seems_whole());
+    for name in ["spec", "outcome", "recording", "images", "trace"] {
+        let file = path.join(name);
+        let good = std::fs::read(&file).unwrap();
+        let mut bad = good.clone();
+        *bad.last_mut().unwrap() ^= 1;
+        let mut newer = good.clone();
+        newer[8] ^= 4;
+        for bad in [bad, newer, good[..good.len() / 2].to_vec(), Vec::new()] {
+            std::fs::write(&file, bad).unwrap();
+            assert!(!whole(), "{name}");
+            assert!(matches!(made(), Finished::Replaced(_)), "{name}");
+            assert!(std::fs::read(&file).unwrap() == good && whole(), "{name}");
+        }
+        std::fs::remove_file(&file).unwrap();
+        assert!(matches!(made(), Finished::Replaced(_)), "{name} is gone");
+        assert!(whole() && matches!(made(), Finished::Same(_)), "{name}");
+    }
+    home.pages().compact(&|_| false, false).unwrap();
+    assert!(matches!(made(), Finished::Same(_)), "its page has come back");
+    // What is only seen by reading everything: a page that is not there, a keyframe.
+    let lost = crate::keyframe::Keyframe {
+        step: 5,
+        records: 1,
+        memory: 64 << 20,
+        base: crate::keyframe::Base::Full,
+        machine: vec![],
+        pages: vec![crate::keyframe::PageAt { page: 4, hash: crate::store::PageHash([9; 32]) }],
+        written: vec![],
+    };
+    let file = path.join("keyframes").join(crate::keyframe::file_name(5));
+    crate::envelope::write(crate::keyframe::FILE, &file, &lost).unwrap();
+    assert!(whole());
+    assert!(matches!(made(), Finished::Replaced(_)));
+    std::fs::write(path.join("keyframes").join(crate::keyframe::file_name(4)), "no keyframe").unwrap();
+    assert!(whole());
+    assert!(matches!(made(), Finished::Replaced(_)));
+    assert!(matches!(made(), Finished::Same(_)));
+}
+
+#[test]
+fn an_imported_run_gives_way_to_one_that_brings_more() {
+    let dir = Scratch::new("home");
+    let home = Home::open(dir.path()).unwrap();
+    let done = outcome(10, End::Exited(0));
+    let made = |boot: bool, images: Option<bool>| {
+        let run = home.begin(&sample()).unwrap();
+        write_trace(&run, b"hello");
+        let path = run.dir().path().to_owned();
+        std::fs::write(path.join("imported"), "").unwrap();
+        if boot {
+            std::fs::create_dir(path.join("boot")).unwrap();
+            TraceWriter::create(&path.join("boot")).unwrap().sync().unwrap();
+        }
+        if let Some(whole) = images {
+            let kept = crate::kept::Kept { whole, ..Default::default() };
+            crate::envelope::write(crate::kept::FILE, &path.join("images"), &kept).unwrap();
+        }
+        run.finish(&InputLog::default(), &done, &recording()).unwrap()
+    };
+    assert!(matches!(made(false, None), Finished::New(_)));
+    assert!(matches!(made(true, Some(false)), Finished::Replaced(_)));
+    assert!(matches!(made(false, None), Finished::Same(_)));
+    assert!(matches!(made(true, Some(true)), Finished::Replaced(_)));
+    assert!(matches!(made(true, Some(false)), Finished::Same(_)));
 }
 
 #[test]

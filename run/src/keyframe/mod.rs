@@ -16,7 +16,7 @@ use crate::{
 };
 
 mod raw;
-pub use raw::{RawError, raw_file};
+pub use raw::raw_file;
 
 /// A keyframe file.
 pub const FILE: Kind = Kind { magic: *b"RWDKEYF\0", version: 2, name: "keyframe", limit: 4 << 30 };
@@ -108,9 +108,6 @@ pub enum KeyframeError {
         /// What is wrong.
         what: &'static str,
     },
-    /// The cached raw copy could not be made.
-    #[error(transparent)]
-    Raw(#[from] RawError),
 }
 
 /// The name of the keyframe at `step` in a run's `keyframes` directory.
@@ -209,14 +206,24 @@ impl Whole {
         mut put: impl FnMut(u64, &[u8; PAGE_SIZE]) -> Result<(), E>,
     ) -> Result<(), LoadError<E>> {
         let mut content = [0; PAGE_SIZE];
-        for (&page, &hash) in &self.pages {
-            store.get(hash, &mut content).map_err(|source| {
-                let step = self.keyframe.step;
-                LoadError::Keyframe(KeyframeError::Page { run: run.into(), step, page, source })
-            })?;
+        for &page in self.pages.keys() {
+            self.page(run, store, page, &mut content).map_err(LoadError::Keyframe)?;
             put(page, &content).map_err(LoadError::Put)?;
         }
         Ok(())
+    }
+
+    /// Reads one page by its index in RAM order; zeros if it is not listed.
+    pub fn page(
+        &self,
+        run: &str,
+        store: &PageStore,
+        page: u64,
+        out: &mut [u8; PAGE_SIZE],
+    ) -> Result<(), KeyframeError> {
+        let hash = self.pages.get(&page).copied().unwrap_or(PageHash::ZERO);
+        let step = self.keyframe.step;
+        store.get(hash, out).map_err(|source| KeyframeError::Page { run: run.into(), step, page, source })
     }
 }
 

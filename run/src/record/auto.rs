@@ -7,7 +7,7 @@
 use vmm::{Clock, EngineKind, address::Instructions};
 
 use super::{Inputs, Options, Recorded, find, record};
-use crate::{error::StageError, spec::Spec};
+use crate::{clock::Wall, error::StageError, spec::Spec};
 
 /// User instructions between two looks at the step: a guest that spins is noticed after one to two times as many.
 pub const LIMIT: Instructions = Instructions(1 << 28);
@@ -59,6 +59,8 @@ fn choose(
     again: &dyn Fn(&str),
 ) -> Result<Recorded, StageError> {
     options.spin_limit = Some(LIMIT);
+    let (began, timeout) = (Wall::now(), options.timeout);
+    let left = || timeout.map(|timeout| timeout.saturating_sub(began.elapsed()));
     let mut recorded = record(home, inputs, options);
     if let Err(StageError::NoStep { .. }) = recorded
         && options.engine != EngineKind::Soft
@@ -66,15 +68,19 @@ fn choose(
         // Only the soft engine counts: it alone may say that the clock does not move.
         again("no step for a while: again on the soft engine, which can tell computing from waiting");
         options.engine = EngineKind::Soft;
+        options.timeout = left();
         recorded = record(home, inputs, options);
     }
     options.spin_limit = None;
-    match recorded {
+    options.timeout = left();
+    let recorded = match recorded {
         Err(error @ StageError::Spins { .. }) => {
             again(&format!("{error}: again with --clock work"));
             options.engine = EngineKind::Soft;
             record(home, work, options)
         }
         other => other,
-    }
+    };
+    options.timeout = timeout;
+    recorded
 }

@@ -11,11 +11,13 @@ use crate::{
     home::Home,
     input::InputLog,
     kept::Kept,
-    root::{Afterwards, Blocks, Keeping, Logged, Reads, Root, SharedBlocks, SharedImage, SharedReads},
+    root::{
+        Afterwards, Blocks, FilesAt, Keeping, Logged, Reads, Root, SharedBlocks, SharedImage, SharedReads,
+    },
 };
 
 /// Reads files of the job's root (its first image) that are to be kept with the run, beside what the run read. Told the
-/// programs that were run, by the names they were started with.
+/// programs that were run, by the names they were started with, and the files that were read, where that is known.
 pub type Gather<'a> = &'a dyn Fn(&Programs, Box<dyn vmm::BlockImage>);
 
 /// Programs run, by the names they were started with.
@@ -37,6 +39,8 @@ pub(super) struct Opened {
     reads: SharedReads,
     /// What a fork's parent keeps.
     before: Kept,
+    /// Which files blocks of the first image belong to.
+    files: Option<FilesAt>,
 }
 
 impl Opened {
@@ -48,8 +52,9 @@ impl Opened {
         before: Option<Arc<Kept>>,
     ) -> Result<(Images, Opened), StageError> {
         let before = before.map_or_else(Kept::default, Arc::unwrap_or_clone);
+        let files = roots.first().and_then(|root| root.files.clone());
         let mut opened =
-            Opened { images: Vec::new(), logs: Vec::new(), reads: SharedReads::default(), before };
+            Opened { images: Vec::new(), logs: Vec::new(), reads: SharedReads::default(), before, files };
         let mut images: Images = Vec::new();
         for (image, root) in (0u32..).zip(roots) {
             let inner = (root.open)().map_err(|source| StageError::Image {
@@ -88,9 +93,14 @@ impl Opened {
         if let Some(inner) = self.images.first() {
             let logged = self.logs[0].as_ref().map_or_else(Blocks::new, |blocks| lock(blocks).clone());
             let more = SharedBlocks::default();
+            let read = logged.keys().chain(kept.images.get(&0).into_iter().flat_map(Blocks::keys));
+            let mut wanted = programs.clone();
+            if let Some(files) = &self.files {
+                wanted.extend(files(&mut read.copied()));
+            }
             let store = home.pages().clone();
             let image = Afterwards::new(inner.clone(), store, kept.beside(0, logged), more.clone());
-            gather(programs, Box::new(image));
+            gather(&wanted, Box::new(image));
             kept.add(0, std::mem::take(&mut *lock(&more)));
         }
         kept

@@ -134,6 +134,10 @@ pub fn record(home: &Home, inputs: &Inputs<'_>, options: &mut Options<'_>) -> Re
     {
         return Ok(found);
     }
+    if options.again || home.has_dir(inputs.spec.id()) {
+        // The one before may be damaged, and share pages with this one that are.
+        home.pages().doubt();
+    }
     let boot = Arc::new(boot::ensure(home, &inputs.spec, options.engine, inputs.kernel, options.notice)?);
     // What a fork's parent has read, the fork reads the same.
     let known = inputs.parent.map(|(parent, _)| parent.inputs()).transpose()?.unwrap_or_default();
@@ -165,13 +169,15 @@ pub fn find(home: &Home, inputs: &Inputs<'_>) -> Result<Option<Recorded>, StageE
         Some(found) => Some(found),
         None if inputs.roots.iter().any(|root| root.logged) => {
             let known = inputs.parent.map(|(parent, _)| parent.inputs()).transpose()?.unwrap_or_default();
-            home.with_input(&inputs.spec).into_iter().find(|(run, _)| still_so(run, inputs.roots, &known))
+            home.with_input(&inputs.spec)
+                .into_iter()
+                .find(|(run, _)| run.seems_whole() && still_so(run, inputs.roots, &known))
         }
         None => None,
     };
-    // What came from elsewhere is run here once before it is believed.
-    let Some((run, outcome)) = found.filter(|(run, _)| !run.is_imported()) else { return Ok(None) };
-    // A damaged run is recorded again, not found.
+    // What came from elsewhere is run here once before it is believed; a damaged run is recorded again, not found.
+    let found = found.filter(|(run, _)| !run.is_imported() && run.seems_whole());
+    let Some((run, outcome)) = found else { return Ok(None) };
     let Ok(Some(recording)) = run.recording() else { return Ok(None) };
     Ok(Some(Recorded { run, outcome, recording, found: true }))
 }

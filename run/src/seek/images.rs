@@ -49,6 +49,7 @@ pub(super) fn open_images_beyond(
 ) -> Result<Vec<Box<dyn vmm::BlockImage>>, StageError> {
     let mut inputs = run.inputs()?;
     let (origins, kept) = (run.origins()?, run.kept()?);
+    let whole = kept.as_ref().is_some_and(|kept| kept.whole);
     let mut origins = origins.iter();
     let mut images: Vec<Box<dyn vmm::BlockImage>> = Vec::new();
     for (number, image) in spec.images.iter().enumerate() {
@@ -73,7 +74,7 @@ pub(super) fn open_images_beyond(
         };
         let root = match (own, beyond) {
             (None, _) => here()?,
-            (Some(own), Some(beyond)) if !run.is_imported() => here().unwrap_or_else(|error| {
+            (Some(own), Some(beyond)) if !run.is_imported() && !whole => here().unwrap_or_else(|error| {
                 (beyond.notice)(&format!("only files the run has read can be read ({error})"));
                 own
             }),

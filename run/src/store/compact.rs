@@ -1,6 +1,6 @@
 //! Getting rid of pages nothing names any more. Only with the home to oneself (see `home`).
 
-use std::os::unix::fs::FileExt;
+use std::{collections::BTreeSet, os::unix::fs::FileExt};
 
 use super::{
     PAGE_SIZE, PageError, PageHash, PageStore, durable, index,
@@ -15,7 +15,7 @@ pub struct Compacted {
     pub kept: u64,
     /// Pages dropped because nothing names them, or because another pack has them too.
     pub dropped: u64,
-    /// Pages dropped because their content does not match their name.
+    /// Pages dropped because their content does not match their name, and no other copy of them does.
     pub corrupt: u64,
     /// Bytes given back to the disk.
     pub freed: u64,
@@ -29,7 +29,7 @@ impl PageStore {
     pub fn compact(&self, live: &dyn Fn(PageHash) -> bool, verify: bool) -> Result<Compacted, PageError> {
         let before = self.disk_bytes();
         let mut done = Compacted::default();
-        let mut kept = std::collections::BTreeSet::new();
+        let mut kept = BTreeSet::new();
         *self.lock() = Packs::new(&self.dir);
         let mut numbers = packs::list(&self.dir);
         // Newly written packs get numbers after all old ones, so an old pack is never appended to.
@@ -55,12 +55,19 @@ impl PageStore {
             return Err(error);
         }
         done.dropped += dropped;
+        // Of a page stored twice one copy may be corrupt: only one that was read and checked may stay for both.
+        let (mut once, mut doubled) = (BTreeSet::new(), BTreeSet::new());
+        for number in &numbers {
+            let entries = scan(*number)?;
+            doubled.extend(entries.into_iter().map(|(hash, _)| hash).filter(|hash| !once.insert(*hash)));
+        }
+        drop(once);
+        let mut corrupt = Vec::new();
         for number in numbers {
             let entries = scan(number)?;
-            let wanted = |hash: &PageHash, kept: &std::collections::BTreeSet<PageHash>| {
-                live(*hash) && !kept.contains(hash)
-            };
-            let all_wanted = !entries.is_empty() && entries.iter().all(|(hash, _)| wanted(hash, &kept));
+            let wanted = |hash: &PageHash, kept: &BTreeSet<PageHash>| live(*hash) && !kept.contains(hash);
+            let all_wanted =
+                !entries.is_empty() && entries.iter().all(|(hash, _)| live(*hash) && !doubled.contains(hash));
             if all_wanted && !verify {
                 kept.extend(entries.iter().map(|(hash, _)| *hash));
                 done.kept += entries.len() as u64;
@@ -76,7 +83,7 @@ impl PageStore {
                 let mut page = [0; PAGE_SIZE];
                 let read = fresh.file(number)?.read_exact_at(stored, at.offset);
                 if read.is_err() || unpack(stored, &mut page).is_err() || PageHash::of(&page) != hash {
-                    done.corrupt += 1;
+                    corrupt.push(hash);
                     continue;
                 }
                 fresh.append(hash, &page)?;
@@ -88,6 +95,10 @@ impl PageStore {
         }
         drop(fresh);
         self.remove_orphans()?;
+        let bad = corrupt.len() as u64;
+        corrupt.retain(|hash| !kept.contains(hash));
+        done.dropped += bad - corrupt.len() as u64;
+        done.corrupt = corrupt.into_iter().collect::<BTreeSet<_>>().len() as u64;
         done.freed = before.saturating_sub(self.disk_bytes());
         Ok(done)
     }

@@ -17,11 +17,13 @@ use std::{
 use crate::durable::{self, WriteError};
 
 mod compact;
+mod copies;
 mod index;
 mod packs;
 mod page;
 
 pub use compact::Compacted;
+use copies::Doubted;
 use index::Location;
 use packs::Packs;
 pub use page::{PAGE_SIZE, PageHash, is_zero};
@@ -83,12 +85,19 @@ pub enum PageError {
 pub struct PageStore {
     dir: PathBuf,
     inner: Mutex<Packs>,
+    doubted: Mutex<Option<Doubted>>,
+}
+
+impl std::fmt::Debug for PageStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PageStore({})", self.dir.display())
+    }
 }
 
 impl PageStore {
     /// The store in `dir`, which is made on the first write.
     pub fn open(dir: &Path) -> Self {
-        PageStore { dir: dir.to_owned(), inner: Mutex::new(Packs::new(dir)) }
+        PageStore { dir: dir.to_owned(), inner: Mutex::new(Packs::new(dir)), doubted: Mutex::default() }
     }
 
     /// Where it is.
@@ -115,10 +124,11 @@ impl PageStore {
         }
         let mut packs = self.lock();
         packs.load_once()?;
-        if packs.find(hash).is_some() {
-            return Ok(());
+        if packs.find(hash).is_none() {
+            return packs.append(hash, page);
         }
-        packs.append(hash, page)
+        drop(packs);
+        self.mend_if_doubted(hash, page)
     }
 
     /// Is the page there (as far as the index says)?
@@ -155,6 +165,14 @@ impl PageStore {
         }
         let missing = || PageError::Missing { hash, store: self.dir.clone() };
         let at = self.lookup(hash)?.ok_or_else(missing)?;
+        match self.read(hash, at, out) {
+            Err(PageError::Corrupt { .. }) => self.read_other_copy(hash, at, out),
+            other => other,
+        }
+    }
+
+    /// Reads the copy of a page that lies there.
+    fn read(&self, hash: PageHash, at: Location, out: &mut [u8; PAGE_SIZE]) -> Result<(), PageError> {
         let mut stored = [0; PAGE_SIZE];
         let stored = &mut stored[..at.len as usize];
         let file = {

@@ -86,6 +86,11 @@ impl Packs {
         self.known.get(&hash).copied()
     }
 
+    /// The copy to read of a page that has several.
+    pub(super) fn prefer(&mut self, hash: PageHash, at: Location) {
+        self.known.insert(hash, at);
+    }
+
     pub(super) fn load_once(&mut self) -> Result<(), PageError> {
         if self.loaded { Ok(()) } else { self.load() }
     }

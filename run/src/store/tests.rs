@@ -81,6 +81,43 @@ fn a_corrupt_page_is_an_error_and_verify_heals() {
 }
 
 #[test]
+fn a_corrupt_page_is_stored_anew_by_who_has_it_and_the_good_copy_stays() {
+    for doubt in [true, false] {
+        let dir = Scratch::new("store");
+        let store = PageStore::open(dir.path());
+        let hashes: Vec<_> = (0..20).map(|n| store.put(&page(n)).unwrap()).collect();
+        store.sync().unwrap();
+        drop(store);
+        let at = packs::scan_index(dir.path(), 1, 0).unwrap().unwrap().entries[11].1;
+        let file = File::options().write(true).open(packs::pack_path(dir.path(), 1)).unwrap();
+        file.write_all_at(&[0xa5; 3], at.offset + u64::from(at.len) / 2).unwrap();
+        let store = PageStore::open(dir.path());
+        store.put(&page(11)).unwrap();
+        assert!(get(&store, hashes[11]).is_err(), "a page that is known is not looked at");
+        if doubt {
+            store.doubt();
+            store.put(&page(11)).unwrap();
+        } else {
+            store.put_checked(&page(11)).unwrap();
+        }
+        assert_eq!(get(&store, hashes[11]).unwrap(), page(11));
+        store.sync().unwrap();
+        let size = store.disk_bytes();
+        store.put_checked(&page(11)).unwrap();
+        store.sync().unwrap();
+        assert_eq!(store.disk_bytes(), size, "once");
+        let other = PageStore::open(dir.path());
+        assert_eq!(get(&other, hashes[11]).unwrap(), page(11), "another process finds the good copy");
+        drop(other);
+        let done = store.compact(&|_| true, false).unwrap();
+        assert_eq!((done.kept, done.corrupt, done.dropped), (20, 0, 1));
+        for (n, hash) in hashes.iter().enumerate() {
+            assert_eq!(get(&store, *hash).unwrap(), page(n as u64));
+        }
+    }
+}
+
+#[test]
 fn compact_keeps_what_lives() {
     let dir = Scratch::new("store");
     let store = PageStore::open(dir.path());

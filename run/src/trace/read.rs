@@ -27,7 +27,7 @@ pub enum TraceError {
         source: io::Error,
     },
     /// Not a trace.
-    #[error("{0} is not a Rewind trace")]
+    #[error("{0} is not a Rewind trace: it was overwritten; record the run again with --again, or remove it")]
     Foreign(PathBuf),
     /// Of another version.
     #[error("{path}: trace format version {found}; this program reads version {known}")]
