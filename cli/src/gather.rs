@@ -25,15 +25,15 @@ impl Tree for Files {
 }
 
 /// Reads it for the job of `spec`. That some of it cannot be had is no fault: the run is whole without.
-pub(crate) fn of(spec: &Spec) -> impl Fn(&Programs, Box<dyn BlockImage>) + use<> {
+pub(crate) fn of(spec: &Spec) -> impl Fn(&Programs, Vec<Vec<u8>>, Box<dyn BlockImage>) + use<> {
     let directory = spec.job.cwd.clone();
     let path =
         spec.job.env.iter().find_map(|entry| entry.strip_prefix(b"LD_LIBRARY_PATH=")).unwrap_or_default();
     let path = path.split(|byte| *byte == b':').filter(|part| !part.is_empty());
     let path: Vec<Vec<u8>> = path.map(<[u8]>::to_vec).collect();
-    move |programs, image| {
+    move |programs, files, image| {
         if let Ok(lookup) = Lookup::new(image) {
-            gather(&mut Files { lookup, found: None }, programs, &directory, &path);
+            gather(&mut Files { lookup, found: None }, programs, files, &directory, &path);
         }
     }
 }

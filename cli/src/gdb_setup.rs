@@ -11,7 +11,10 @@ use std::{
 use anyhow::{Context as _, Result};
 use debug::{gather, gdb::Session};
 
-use crate::look::{RunFiles, plain};
+use crate::{
+    context,
+    look::{RunFiles, plain},
+};
 
 /// What gdb is told before it connects.
 pub(crate) fn commands_for(session: &mut Session<'_>, files: &RunFiles) -> String {
@@ -123,11 +126,16 @@ pub(crate) fn old_sources(session: &mut Session<'_>, files: &RunFiles, directory
             .and_then(|()| content.map_or(Ok(()), |content| write_old(&to, content)))
             .with_context(|| format!("cannot write {}", to.display()))
     };
-    for directory in &all.directories {
-        make(directory, None)?;
-    }
+    // A name that cannot be made here (a program may say anything) costs that source, not the session.
+    let mut failed = None;
     for (path, content) in &kept {
-        make(path, Some(content))?;
+        failed = make(path, Some(content)).err().or(failed);
+    }
+    for directory in &all.directories {
+        failed = make(directory, None).err().or(failed);
+    }
+    if let Some(error) = failed {
+        context::notice(&format!("gdb may show a source as it is now: {error:#}"));
     }
     Ok(text)
 }

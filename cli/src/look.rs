@@ -78,8 +78,19 @@ impl RunFiles {
         // What an imported run calls its source is a path of another machine: nothing of this one is its.
         let here = if run.is_imported() { "" } else { &source };
         let mut files = RunFiles::new(image, root::is_host(here), here);
-        // The lock is made when the recording begins, and never written again.
-        let began = std::fs::metadata(run.path().join("lock")).ok();
+        // The lock is made when the recording begins, and never written again. What a fork did not read itself its eldest
+        // ancestor may have.
+        let mut eldest = Some(run.path().join("lock"));
+        let mut parent = run.recording()?.and_then(|recording| recording.parent);
+        while let Some((id, _)) = parent {
+            let above = home.run(id).ok();
+            eldest = above.as_ref().map(|above| above.path().join("lock"));
+            parent = match above.map(|above| above.recording()) {
+                Some(Ok(recording)) => recording.and_then(|recording| recording.parent),
+                _ => None,
+            };
+        }
+        let began = eldest.and_then(|lock| std::fs::metadata(lock).ok());
         files.here = match began.filter(|_| !run.is_imported()) {
             Some(began) => Here::Before(began.mtime(), began.mtime_nsec()),
             None => Here::None,
@@ -170,7 +181,11 @@ impl RunFiles {
     fn wrote(&self, path: &[u8]) -> bool {
         let Some(trace) = &self.trace else { return false };
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        written.get_or_insert_with(|| written_in(trace)).contains(&plain(path))
+        let written = written.get_or_insert_with(|| written_in(trace));
+        let path = plain(path);
+        // A directory that was moved has taken all in it along.
+        let ends = (1..=path.len()).filter(|end| path.get(*end).is_none_or(|byte| *byte == b'/'));
+        ends.into_iter().any(|end| written.contains(&path[..end]))
     }
 
     pub(crate) fn sources(&self) -> Sources<'static> {

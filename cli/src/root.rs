@@ -147,7 +147,11 @@ pub(crate) fn host(home: &Home, cwd: &Path, moment: Moment<'_>) -> Result<Root> 
         logged: true,
         origin: Some(Arc::new(move || serde_json::to_vec(&noted.origin()).expect("plain data encodes"))),
         same: Some(Arc::new(same)),
-        files: Some(Arc::new(move |blocks| looked.files_at(blocks))),
+        files: Some(Arc::new(move |blocks| {
+            // Asked when the run has ended. What is read after that is for whoever wants to know how it was.
+            looked.hold();
+            looked.files_at(blocks)
+        })),
     })
 }
 

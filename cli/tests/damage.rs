@@ -238,3 +238,22 @@ fn where_the_copy_of_memory_cannot_be_made_it_is_done_without() {
     assert_eq!(home.job(&[], &["echo", "after"]).status, Some(0));
     assert!(home.ok(&["replay", &id]).contains("identical"));
 }
+
+#[test]
+fn a_whole_run_does_not_give_way_to_less() {
+    let home = Sandbox::new("less");
+    let script = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; seq 20000 | md5sum; echo done";
+    let command = ["sh", "-c", script];
+    let whole = home.job(&[], &command);
+    assert_eq!(whole.status, Some(0), "{}", whole.errors);
+    let cut = home.job(&["--again", "--timeout", "0.001"], &command);
+    assert!(cut.errors.contains("timed-out"), "{}", cut.errors);
+    assert!(home.job(&[], &command).found, "the whole one is still there");
+    assert!(home.ok(&["replay", &whole.id]).contains("identical"));
+    // Of one that was stopped, what somebody exported to look at is less than what is here.
+    let stopped = home.job(&["--seed", "3", "--timeout", "0.001"], &command);
+    let file = home.work().join("view.rewind");
+    home.ok(&["export", "--view", &stopped.id, file.to_str().unwrap()]);
+    let _ = home.output(&["import", file.to_str().unwrap()]);
+    assert!(home.ok(&["replay", &stopped.id]).contains("identical"));
+}

@@ -289,6 +289,7 @@ fn ctrl_c_ends_a_shell_whose_program_computes() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
+    // What it says before is shown when it stops, so there is nothing to wait for but time.
     std::thread::sleep(Duration::from_secs(4));
     assert!(child.try_wait().unwrap().is_none(), "it computes");
     signal(&child, Signal::SIGINT);

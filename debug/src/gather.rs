@@ -32,6 +32,17 @@ const MOST_BYTES: u64 = 256 << 20;
 /// Programs, libraries and sources looked for.
 const MOST_FILES: usize = 10_000;
 
+/// Largest file whose headers are looked at, and bytes of headers, names and tables read for that.
+const MOST_LOOKED_AT: u64 = 1 << 30;
+const MOST_HEADERS: u64 = 64 << 20;
+/// Entries of a dynamic section looked at.
+const MOST_ENTRIES: usize = 4096;
+/// Longest path.
+const MOST_PATH: usize = 4096;
+/// Largest section of debug information, and names of sources looked at.
+const MOST_SECTION: u64 = 512 << 20;
+const MOST_NAMES: usize = 1_000_000;
+
 /// Where the dynamic linker looks beside what a program says (ld.so(8), and Debian's ld.so.conf).
 const LIBRARIES: [&str; 6] =
     ["/lib/x86_64-linux-gnu", "/usr/lib/x86_64-linux-gnu", "/usr/local/lib", "/lib64", "/lib", "/usr/lib"];
@@ -44,10 +55,17 @@ const SYSTEM: [&str; 3] = ["/usr/include/", "/usr/lib/", "/rustc/"];
 /// What paths of such sources have in them.
 const PACKAGES: [&str; 2] = ["/.cargo/registry/", "/.rustup/"];
 
-/// Reads through `tree` what is wanted of `programs` (and files that may be libraries), which ran in `directory`, with
+/// Reads through `tree` what is wanted of `programs`, and of `files` that may be libraries, which ran in `directory`, with
 /// `library_path` (directories) in their environment. What is not there, is no program or cannot be read is passed over.
-pub fn gather(tree: &mut dyn Tree, programs: &BTreeSet<Vec<u8>>, directory: &[u8], library_path: &[Vec<u8>]) {
+pub fn gather(
+    tree: &mut dyn Tree,
+    programs: &BTreeSet<Vec<u8>>,
+    files: Vec<Vec<u8>>,
+    directory: &[u8],
+    library_path: &[Vec<u8>],
+) {
     let mut wanted: VecDeque<Vec<u8>> = programs.iter().map(|path| joined(directory, path)).collect();
+    wanted.extend(files);
     let mut seen = BTreeSet::new();
     let mut left = MOST_BYTES;
     let mut sources = Sources::default();
@@ -59,7 +77,7 @@ pub fn gather(tree: &mut dyn Tree, programs: &BTreeSet<Vec<u8>>, directory: &[u8
         sources.paths.extend(found.sources.paths);
         let system = SYSTEM_PROGRAMS.iter().any(|place| path.starts_with(place.as_bytes()));
         if !system && let Some(separate) = found.separate.into_iter().find(|path| tree.size(path).is_some()) {
-            wanted.push_back(separate);
+            wanted.push_front(separate);
         }
         let origin = path.rsplitn(2, |byte| *byte == b'/').nth(1).unwrap_or_default();
         for name in &found.needed {
@@ -69,7 +87,10 @@ pub fn gather(tree: &mut dyn Tree, programs: &BTreeSet<Vec<u8>>, directory: &[u8
             // Of several the dynamic linker took one: which depends on more than is known here.
             let paths = places.map(|place| joined(&joined(directory, &place), name));
             let direct = name.contains(&b'/').then(|| joined(directory, name));
-            wanted.extend(paths.chain(direct).filter(|path| tree.size(path).is_some()));
+            // Before what else was read: there may be more of that than is looked at.
+            for path in paths.chain(direct).filter(|path| tree.size(path).is_some()) {
+                wanted.push_front(path);
+            }
         }
     }
     for path in sources.paths.iter().take(MOST_FILES) {
@@ -118,8 +139,8 @@ pub struct Sources {
 
 /// Looks at the ELF file `path`, and reads all of it unless it is too large for its use.
 fn program(tree: &mut dyn Tree, path: &[u8], left: &mut u64) -> Option<Leads> {
-    let size = tree.size(path)?;
-    let cache = ReadCache::new(Ranged { tree, size, at: 0 });
+    let size = tree.size(path).filter(|size| *size <= MOST_LOOKED_AT)?;
+    let cache = ReadCache::new(Ranged { tree, size, at: 0, left: MOST_HEADERS });
     let file = ElfFile64::<object::LittleEndian, _>::parse(&cache).ok()?;
     let mut leads = Leads::default();
     dynamic(&file, &mut leads);
@@ -162,9 +183,11 @@ fn dynamic<'data, R: object::ReadRef<'data>>(
     let linker = section(".interp").and_then(|path| path.split(|byte| *byte == 0).next());
     leads.needed.extend(linker.map(<[u8]>::to_vec));
     let (Some(entries), Some(names)) = (section(".dynamic"), section(".dynstr")) else { return };
+    let entries = &entries[..entries.len().min(MOST_ENTRIES * 16)];
     let text = |at: u64| {
         let rest = names.get(usize::try_from(at).ok()?..)?;
-        rest.split(|byte| *byte == 0).next().map(<[u8]>::to_vec)
+        let text = rest.split(|byte| *byte == 0).next()?;
+        (text.len() <= MOST_PATH).then(|| text.to_vec())
     };
     for entry in entries.chunks_exact(16) {
         let word = |at: usize| u64::from_le_bytes(entry[at..at + 8].try_into().expect("eight bytes"));
@@ -184,21 +207,36 @@ pub fn sources(content: &[u8]) -> Option<Sources> {
     let file = object::File::parse(content).ok()?;
     let load = |id: gimli::SectionId| -> Result<std::borrow::Cow<'_, [u8]>, gimli::Error> {
         let section = file.section_by_name(id.name());
+        // What a compressed section claims is not believed beyond measure.
+        let section = section.filter(|section| section.size() <= MOST_SECTION);
         Ok(section.and_then(|section| section.uncompressed_data().ok()).unwrap_or_default())
     };
     let sections = gimli::DwarfSections::load(load).ok()?;
     let dwarf = sections.borrow(|section| EndianSlice::new(section, LittleEndian));
     let mut found = Sources::default();
     let mut units = dwarf.units();
+    let mut looked = 0;
     while let Ok(Some(header)) = units.next() {
         let Ok(unit) = dwarf.unit(header) else { continue };
         let Some(program) = &unit.line_program else { continue };
         let header = program.header();
-        let text = |value| dwarf.attr_string(&unit, value).ok().map(|text| text.slice().to_vec());
-        let base = unit.comp_dir.map(|text| text.slice().to_vec()).unwrap_or_default();
+        let text = |value| {
+            let text = dwarf.attr_string(&unit, value).ok().filter(|text| text.len() <= MOST_PATH);
+            text.map(|text| text.slice().to_vec())
+        };
+        let base = unit.comp_dir.filter(|text| text.len() <= MOST_PATH);
+        let base = base.map(|text| text.slice().to_vec()).unwrap_or_default();
+        looked += 1;
         for entry in header.file_names() {
             let Some(name) = text(entry.path_name()) else { continue };
             let directory = entry.directory(header).and_then(text).unwrap_or_default();
+            looked += 1;
+            if looked > MOST_NAMES {
+                return Some(found);
+            }
+            if base.len() + directory.len() + name.len() > MOST_PATH {
+                continue;
+            }
             let path = joined(&joined(&base, &directory), &name);
             let has = |part: &str| path.windows(part.len()).any(|window| window == part.as_bytes());
             let system = SYSTEM.iter().any(|place| path.starts_with(place.as_bytes()));
@@ -219,6 +257,8 @@ struct Ranged<'t> {
     tree: &'t mut dyn Tree,
     size: u64,
     at: u64,
+    /// Bytes that may still be read of it so.
+    left: u64,
 }
 
 impl ReadCacheOps for Ranged<'_> {
@@ -241,6 +281,7 @@ impl ReadCacheOps for Ranged<'_> {
         if self.at.checked_add(out.len() as u64).is_none_or(|end| end > self.size) {
             return Err(());
         }
+        self.left = self.left.checked_sub(out.len() as u64).ok_or(())?;
         self.tree.read(self.at, out).ok_or(())?;
         self.at += out.len() as u64;
         Ok(())

@@ -61,7 +61,7 @@ impl TreeImage {
             let index = files.partition_point(|extent| u64::from(extent.first) <= block);
             wanted.extend(index.checked_sub(1).map(|index| files[index].node));
         }
-        self.tree.paths_of(&wanted)
+        self.tree.paths_of(wanted)
     }
 
     /// The first range of bytes at or after `offset` (a block) that is not known to be zeros, as (start, end) rounded

@@ -130,7 +130,7 @@ impl Lookup {
         let format = le16(&raw, 0);
         let extended = format & 1 != 0;
         if extended {
-            self.read(at + 32, &mut raw[32..])?;
+            self.read(at.saturating_add(32), &mut raw[32..])?;
         }
         let size = if extended { le64(&raw, 8) } else { u64::from(le32(&raw, 8)) };
         let xattrs = match u64::from(le16(&raw, 2)) {
@@ -138,7 +138,7 @@ impl Lookup {
             count => 12 + (count - 1) * 4,
         };
         let first = u64::from(le32(&raw, 16));
-        let behind = at + if extended { 64 } else { 32 } + xattrs;
+        let behind = at.saturating_add(if extended { 64 } else { 32 } + xattrs);
         let tail = match (format >> 1) & 7 {
             0 => None,
             2 => Some(behind),

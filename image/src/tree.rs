@@ -102,14 +102,14 @@ pub enum TreeError {
 }
 
 impl Tree {
-    /// Absolute paths of these nodes, all names of each.
-    pub(crate) fn paths_of(&self, wanted: &BTreeSet<NodeId>) -> Vec<Vec<u8>> {
+    /// Absolute paths of these nodes, one name of each.
+    pub(crate) fn paths_of(&self, mut wanted: BTreeSet<NodeId>) -> Vec<Vec<u8>> {
         let mut found = Vec::new();
         let mut waiting = vec![(0, Vec::new())];
         while let Some((id, path)) = waiting.pop().filter(|_| !wanted.is_empty()) {
             for (name, child) in self.names(id).into_iter().flatten() {
                 let path = [&path[..], b"/", name].concat();
-                if wanted.contains(child) {
+                if wanted.remove(child) {
                     found.push(path);
                 } else if self.names(*child).is_some() {
                     waiting.push((*child, path));

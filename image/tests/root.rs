@@ -331,6 +331,13 @@ fn a_run_of_its_own_sees_what_changed_before_it_looked() {
         walk(&mut fork).find("home/u/.bashrc").expect("read on").data,
         fs::read(host.at("home/u/.bashrc")).expect("there")
     );
+    // When the run has ended, what it did not look at is only had as it was when it began.
+    std::thread::sleep(Duration::from_millis(20));
+    fs::write(host.at("home/u/work/main.c"), "int moin;").expect("write");
+    image.hold();
+    let error = walk(&mut image.clone()).find("home/u/work/main.c").map(|_| ()).expect_err("later");
+    assert!(error.to_string().contains("main.c changed since"), "{error}");
+    assert_eq!(walk(&mut image.clone()).find("etc/passwd").expect("as it was").data, b"root");
     // The next attempt looks anew.
     image.begin();
     assert_eq!(walk(&mut Kept::of(image)).find("bin/tool").expect("seen").data, b"tool");
@@ -472,7 +479,8 @@ fn this_machines_own_root() {
     let cwd = fs::canonicalize(env!("CARGO_TARGET_TMPDIR")).expect("there");
     let options =
         RootOptions { top: PathBuf::from("/"), cwd, home: Some(PathBuf::from("/root")), hidden: Vec::new() };
-    let mut image = HostRoot::new(&options).expect("opens").image();
+    // Others may change it meanwhile.
+    let mut image = HostRoot::moving(&options).expect("opens").image();
     let mut walker = walk(&mut image);
     let env = fs::canonicalize("/usr/bin/env").expect("there");
     assert!(walker.find(env.to_str().expect("plain")).expect("found").data == fs::read(&env).expect("read"));

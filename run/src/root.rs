@@ -19,7 +19,7 @@ pub type OpenImage = Arc<dyn Fn() -> io::Result<Box<dyn BlockImage>> + Send + Sy
 /// Whether a logged image would still give these blocks; the bytes are its run's `origin`.
 pub type StillGives = Arc<dyn Fn(&[u8], &Blocks) -> bool + Send + Sync>;
 
-/// Absolute paths of the files of an image whose data lies in one of these blocks.
+/// Absolute paths of the files of an image whose data lies in one of these blocks; asked when a run has ended.
 pub type FilesAt = Arc<dyn Fn(&mut dyn Iterator<Item = u64>) -> Vec<Vec<u8>> + Send + Sync>;
 
 /// One image.

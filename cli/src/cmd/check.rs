@@ -140,6 +140,7 @@ impl Setting {
             interrupted: context::interrupted()?,
             keyframes: Keyframes::Thrifty,
             again: false,
+            doubt: false,
             spin_limit: None,
             called: Wall::now(),
             cut: Cut { step: (trial.ending == End::TimedOut).then_some(trial.steps), virtual_ns: None },

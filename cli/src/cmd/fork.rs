@@ -100,6 +100,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         interrupted: context::interrupted()?,
         keyframes: super::run::spaced(args.spacing),
         again: args.again,
+        doubt: args.again,
         spin_limit: None,
         called,
         cut: Cut::default(),

@@ -164,7 +164,7 @@ impl HostRoot {
     /// An image for one machine.
     pub fn image(&self) -> HostImage {
         let state = Arc::new(Mutex::new(self.live(self.base.clone(), self.moving)));
-        HostImage { host: self.host.clone(), base: Arc::new(self.base.clone()), state }
+        HostImage { host: self.host.clone(), base: Arc::new(self.base.clone()), moving: self.moving, state }
     }
 
     fn live(&self, registry: Registry, moving: bool) -> Live {
@@ -196,6 +196,8 @@ impl Known {
 pub struct HostImage {
     host: Arc<Host>,
     base: Arc<Registry>,
+    /// As [`HostRoot`] has it.
+    moving: bool,
     state: Arc<Mutex<Live>>,
 }
 
@@ -220,10 +222,23 @@ const RECENT: usize = 256;
 impl HostImage {
     /// For a run that begins (again): what an earlier one looked at is forgotten where files may change between.
     pub fn begin(&self) {
-        let mut live = self.lock();
-        if live.moving {
+        if self.moving {
+            let mut live = self.lock();
             live.registry = Registry::clone(&self.base);
             live.recent.clear();
+            live.moving = true;
+            live.files = None;
+        }
+    }
+
+    /// The run has ended: what it did not look at is from now on only had as it was when the run began. Directories are
+    /// listed as they are.
+    pub fn hold(&self) {
+        if self.moving {
+            let mut live = self.lock();
+            live.moving = false;
+            live.files = Some(self.host.started);
+            live.moment = settled_now();
         }
     }
 

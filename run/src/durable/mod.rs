@@ -86,6 +86,15 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), WriteError> {
     if from.parent() != to.parent() { sync_parent(from) } else { Ok(()) }
 }
 
+/// Lets two paths change places in one step and makes that last.
+pub fn exchange(one: &Path, other: &Path) -> Result<(), WriteError> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    let swap = || Ok(renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?);
+    at("exchange", other, fault::pass(Call::Rename).and_then(|()| swap()))?;
+    sync_parent(other)?;
+    sync_parent(one)
+}
+
 /// Makes an empty file, with the directories it is in; no error if it is there.
 pub fn touch(path: &Path) -> Result<(), WriteError> {
     if let Some(parent) = path.parent() {

@@ -224,15 +224,18 @@ impl RunDir {
             .is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
     }
 
+    /// Takes the run for itself, unless another process holds it.
+    fn alone(&self) -> Result<(), RunError> {
+        match self.lock.as_ref().map(File::try_lock) {
+            None | Some(Ok(())) => Ok(()),
+            Some(Err(TryLockError::WouldBlock)) => Err(RunError::Busy(self.id)),
+            Some(Err(TryLockError::Error(source))) => Err(RunError::Lock { id: self.id, source }),
+        }
+    }
+
     /// Removes the run, unless another process holds it. Its pages go with the next gc.
     pub fn remove(self) -> Result<(), RunError> {
-        if let Some(lock) = &self.lock {
-            match lock.try_lock() {
-                Ok(()) => {}
-                Err(TryLockError::WouldBlock) => return Err(RunError::Busy(self.id)),
-                Err(TryLockError::Error(source)) => return Err(RunError::Lock { id: self.id, source }),
-            }
-        }
+        self.alone()?;
         // Out of sight at once, so that a process that dies half-way leaves no half a run.
         let gone = self.path.with_file_name(format!(".{}.removed", self.id));
         durable::remove_dir(&gone)?;
@@ -312,7 +315,8 @@ impl OpenRun {
         // What was recorded here is worth more than what somebody said it would be; of two such, what more can be done
         // with. And a damaged run is not worth keeping, but for something that can only be looked at.
         let more = old.is_imported() && (!self.dir.is_imported() || self.dir.brings_more(old));
-        let mends = !is_view(&self.dir) || is_view(old);
+        let trusted = !self.dir.is_imported() || old.is_imported();
+        let mends = trusted && (!is_view(&self.dir) || is_view(old));
         let judged = match old.judged(spec) {
             Ok(Some(before)) if before.end.is_final() && outcome.end.is_final() => {
                 if more {
@@ -324,7 +328,9 @@ impl OpenRun {
                 }
                 old.check(&self.pages)
             }
-            Ok(Some(_)) => return Ok(true),
+            // A recording that was stopped is no better than one that came to its end.
+            Ok(Some(before)) if before.end.is_final() => return Ok(false),
+            Ok(Some(_)) => return Ok(mends),
             Ok(None) => return Err(FinishError::Collision(id)),
             Err(fault) => Err(fault),
         };
@@ -368,10 +374,22 @@ impl OpenRun {
                 durable::remove_dir(self.dir.path())?;
                 return Ok(Finished::Same(old));
             }
-            old.remove()?;
+            match old.alone() {
+                Ok(()) => {}
+                // Somebody looks at it: it stays, if it is worth it.
+                Err(RunError::Busy(_)) if old.check(&self.pages).is_ok() => {
+                    durable::remove_dir(self.dir.path())?;
+                    return Ok(Finished::Same(old));
+                }
+                Err(error) => return Err(error.into()),
+            }
             replaced = true;
+            // In one step: whoever dies leaves one of the two. The old one is then where a dead recording would be.
+            durable::exchange(&self.dir.path, &path)?;
+            durable::remove_dir(&self.dir.path)?;
+        } else {
+            durable::rename(&self.dir.path, &path)?;
         }
-        durable::rename(&self.dir.path, &path)?;
         drop(self.dir);
         let dir = RunDir::open(id, path)?;
         Ok(if replaced { Finished::Replaced(dir) } else { Finished::New(dir) })

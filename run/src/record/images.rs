@@ -18,7 +18,7 @@ use crate::{
 
 /// Reads files of the job's root (its first image) that are to be kept with the run, beside what the run read. Told the
 /// programs that were run, by the names they were started with, and the files that were read, where that is known.
-pub type Gather<'a> = &'a dyn Fn(&Programs, Box<dyn vmm::BlockImage>);
+pub type Gather<'a> = &'a dyn Fn(&Programs, Vec<Vec<u8>>, Box<dyn vmm::BlockImage>);
 
 /// Programs run, by the names they were started with.
 pub type Programs = BTreeSet<Vec<u8>>;
@@ -94,13 +94,10 @@ impl Opened {
             let logged = self.logs[0].as_ref().map_or_else(Blocks::new, |blocks| lock(blocks).clone());
             let more = SharedBlocks::default();
             let read = logged.keys().chain(kept.images.get(&0).into_iter().flat_map(Blocks::keys));
-            let mut wanted = programs.clone();
-            if let Some(files) = &self.files {
-                wanted.extend(files(&mut read.copied()));
-            }
+            let files = self.files.as_ref().map_or_else(Vec::new, |files| files(&mut read.copied()));
             let store = home.pages().clone();
             let image = Afterwards::new(inner.clone(), store, kept.beside(0, logged), more.clone());
-            gather(&wanted, Box::new(image));
+            gather(programs, files, Box::new(image));
             kept.add(0, std::mem::take(&mut *lock(&more)));
         }
         kept

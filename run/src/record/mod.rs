@@ -58,6 +58,8 @@ pub struct Options<'a> {
     pub keyframes: Keyframes,
     /// Record even if the run is known, and compare.
     pub again: bool,
+    /// Check the pages of the home that this recording shares with others, and mend those that are corrupt.
+    pub doubt: bool,
     /// Give up ([`StageError::Spins`]) on a guest that makes no step between two looks, so many user instructions
     /// apart. Engines that do not count give up by wall time ([`StageError::NoStep`]).
     pub spin_limit: Option<Instructions>,
@@ -134,7 +136,7 @@ pub fn record(home: &Home, inputs: &Inputs<'_>, options: &mut Options<'_>) -> Re
     {
         return Ok(found);
     }
-    if options.again || home.has_dir(inputs.spec.id()) {
+    if options.doubt || home.has_dir(inputs.spec.id()) {
         // The one before may be damaged, and share pages with this one that are.
         home.pages().doubt();
     }
@@ -278,10 +280,10 @@ impl Recorder<'_> {
         };
         let stopped = self.drive(stage, &mut sink, keeper, &limits)?;
         sink.writer.sync()?;
-        let kept = self.opened.keep(self.home, &sink.programs, options.gather);
-        self.home.pages().sync()?;
         let origins: Vec<Vec<u8>> =
             self.inputs.roots.iter().filter_map(|root| root.origin.as_ref()).map(|origin| origin()).collect();
+        let kept = self.opened.keep(self.home, &sink.programs, options.gather);
+        self.home.pages().sync()?;
         if !origins.is_empty() {
             crate::origin::write(&dir.join("origin"), &origins)?;
         }
