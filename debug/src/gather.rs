@@ -6,12 +6,12 @@ use std::collections::{BTreeSet, VecDeque};
 
 use gimli::{EndianSlice, LittleEndian};
 use object::{
-    Object, ObjectSection,
+    Object, ObjectSection as _,
     elf::{DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, DynamicTag},
     read::{ReadCache, ReadCacheOps, elf::ElfFile64},
 };
 
-use crate::separate;
+use crate::{sections::Sections, separate};
 
 /// Files of a root.
 pub trait Tree {
@@ -33,14 +33,13 @@ const MOST_BYTES: u64 = 256 << 20;
 const MOST_FILES: usize = 10_000;
 
 /// Largest file whose headers are looked at, and bytes of headers, names and tables read for that.
-const MOST_LOOKED_AT: u64 = 1 << 30;
+const MOST_LOOKED_AT: u64 = 256 << 20;
 const MOST_HEADERS: u64 = 64 << 20;
 /// Entries of a dynamic section looked at.
 const MOST_ENTRIES: usize = 4096;
 /// Longest path.
 const MOST_PATH: usize = 4096;
-/// Largest section of debug information, and names of sources looked at.
-const MOST_SECTION: u64 = 512 << 20;
+/// Names of sources looked at.
 const MOST_NAMES: usize = 1_000_000;
 
 /// Where the dynamic linker looks beside what a program says (ld.so(8), and Debian's ld.so.conf).
@@ -205,11 +204,10 @@ fn dynamic<'data, R: object::ReadRef<'data>>(
 /// The sources of an ELF file. `None` if it is no such file.
 pub fn sources(content: &[u8]) -> Option<Sources> {
     let file = object::File::parse(content).ok()?;
+    let contents = Sections::new();
     let load = |id: gimli::SectionId| -> Result<std::borrow::Cow<'_, [u8]>, gimli::Error> {
         let section = file.section_by_name(id.name());
-        // What a compressed section claims is not believed beyond measure.
-        let section = section.filter(|section| section.size() <= MOST_SECTION);
-        Ok(section.and_then(|section| section.uncompressed_data().ok()).unwrap_or_default())
+        Ok(section.and_then(|section| contents.content(&section)).unwrap_or_default())
     };
     let sections = gimli::DwarfSections::load(load).ok()?;
     let dwarf = sections.borrow(|section| EndianSlice::new(section, LittleEndian));

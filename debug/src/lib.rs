@@ -12,6 +12,7 @@ pub mod maps;
 pub mod module;
 pub mod modules;
 pub mod process;
+mod sections;
 pub mod separate;
 pub mod sources;
 pub mod steps;

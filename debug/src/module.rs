@@ -9,7 +9,10 @@ use std::{
 use gimli::{EndianArcSlice, RunTimeEndian};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol, ObjectSymbolTable, SymbolKind};
 
-use crate::dwarf::{Dwarf, Reader};
+use crate::{
+    dwarf::{Dwarf, Reader},
+    sections::Sections,
+};
 
 /// Why a file cannot serve.
 #[derive(Debug, thiserror::Error)]
@@ -133,11 +136,12 @@ impl Module {
                 (offset, size, segment.address())
             })
             .collect();
+        let contents = Sections::new();
         let unwind = [".text", ".eh_frame", ".eh_frame_hdr", ".got"]
             .into_iter()
             .filter_map(|section_name| {
                 let section = file.section_by_name(section_name)?;
-                let data = section.uncompressed_data().ok()?;
+                let data = contents.content(&section)?;
                 let range = section.address()..section.address().checked_add(section.size())?;
                 Some((section_name, range, Arc::from(&*data)))
             })
@@ -289,8 +293,9 @@ fn dwarf(file: &object::File<'_>) -> Result<Option<Arc<gimli::Dwarf<Reader>>>, g
         return Ok(None);
     }
     let endian = if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
+    let contents = Sections::new();
     let section = |id: gimli::SectionId| -> Result<Reader, gimli::Error> {
-        let data = file.section_by_name(id.name()).and_then(|section| section.uncompressed_data().ok());
+        let data = file.section_by_name(id.name()).and_then(|section| contents.content(&section));
         Ok(EndianArcSlice::new(Arc::from(&*data.unwrap_or_default()), endian))
     };
     Ok(Some(Arc::new(gimli::Dwarf::load(section)?)))
