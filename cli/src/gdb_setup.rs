@@ -9,12 +9,9 @@ use std::{
 };
 
 use anyhow::{Context as _, Result};
-use debug::{gather, gdb::Session};
+use debug::{gather, gdb::Session, sources::plain};
 
-use crate::{
-    context,
-    look::{RunFiles, plain},
-};
+use crate::{context, look::RunFiles};
 
 /// What gdb is told before it connects.
 pub(crate) fn commands_for(session: &mut Session<'_>, files: &RunFiles) -> String {
@@ -148,8 +145,8 @@ fn write_old(to: &Path, content: &[u8]) -> std::io::Result<()> {
 
 /// A word of a gdb command.
 fn word(bytes: &[u8]) -> Vec<u8> {
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+".contains(byte) || !byte.is_ascii();
-    bytes.iter().flat_map(|byte| if plain(byte) { vec![*byte] } else { vec![b'\\', *byte] }).collect()
+    let safe = |byte: &u8| byte.is_ascii_alphanumeric() || b"/._-+".contains(byte) || !byte.is_ascii();
+    bytes.iter().flat_map(|byte| if safe(byte) { vec![*byte] } else { vec![b'\\', *byte] }).collect()
 }
 
 fn os(bytes: &[u8]) -> &std::ffi::OsStr {

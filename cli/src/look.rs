@@ -12,7 +12,7 @@ use std::{
 use anyhow::Result;
 use debug::{
     look::Files,
-    sources::{ReadSource, Sources},
+    sources::{ReadSource, Sources, plain},
     symbols::KernelSymbols,
 };
 use image::lookup::{Lookup, LookupError};
@@ -25,7 +25,7 @@ use run::{
 };
 use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
 
-use crate::{context, guest, root};
+use crate::{context, guest, path_text, root};
 
 /// Largest file read.
 const MOST_BYTES: u64 = 1 << 30;
@@ -111,7 +111,7 @@ impl RunFiles {
     }
 
     fn new(image: Option<Lookup>, host: bool, source: &str) -> RunFiles {
-        let directory = root::read(if host { "/" } else { source });
+        let directory = path_text::read(if host { "/" } else { source });
         let directory = Some(directory).filter(|directory| directory.is_dir());
         let whole = Arc::new(Mutex::new(Whole::Opened(None)));
         let (image, written) = (Arc::new(Mutex::new(image)), Arc::default());
@@ -218,19 +218,6 @@ fn written_in(trace: &TraceReader) -> BTreeSet<Vec<u8>> {
         }
     }
     written
-}
-
-/// A path without `.`, `..` and doubled slashes.
-pub(crate) fn plain(path: &[u8]) -> Vec<u8> {
-    let mut parts: Vec<&[u8]> = Vec::new();
-    for part in path.split(|byte| *byte == b'/') {
-        match part {
-            b"" | b"." => {}
-            b".." => drop(parts.pop()),
-            name => parts.push(name),
-        }
-    }
-    parts.iter().flat_map(|part| [&b"/"[..], part].concat()).collect()
 }
 
 /// A regular file below `top`, as a program with that root sees it, if it is one that the run can have had.

@@ -11,6 +11,7 @@ mod guest;
 mod live;
 mod look;
 mod output;
+mod path_text;
 mod position;
 mod root;
 

@@ -1,13 +1,8 @@
 //! `--root`: opening what it names, with progress.
 
-use std::{
-    ffi::OsString,
-    os::unix::ffi::{OsStrExt, OsStringExt},
-    path::{Path, PathBuf},
-    sync::Arc,
-};
+use std::{path::Path, sync::Arc};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use image::{
     OpenOptions, Phase, Progress,
     root::{HostRoot, Origin, RootOptions},
@@ -16,8 +11,11 @@ use indicatif::{ProgressBar, ProgressStyle};
 use run::{
     home::{Home, RunDir},
     root::{Blocks, FilesAt, Replayed, Root},
+    seek,
     spec::{Content, ImageSpec, Spec},
 };
+
+use crate::path_text;
 
 /// Opens a directory, tar, container image or erofs file.
 pub(crate) fn open(home: &Home, path: &Path, progress: Option<&ProgressBar>) -> Result<Root> {
@@ -46,47 +44,12 @@ pub(crate) fn open(home: &Home, path: &Path, progress: Option<&ProgressBar>) -> 
     }
     let spec = ImageSpec { content: Content(opened.id.0), len: opened.image().len() };
     // Where it is found again, whatever the directory we are in then.
-    let source = written(&path.canonicalize()?);
+    let source = path_text::write(&path.canonicalize()?);
     let opened = Arc::new(opened);
     let of_blocks = opened.clone();
     let files: FilesAt = Arc::new(move |blocks| of_blocks.files_at(blocks));
     let open = Arc::new(move || Ok(opened.image()));
     Ok(Root { spec, source, open, logged: false, origin: None, same: None, files: Some(files) })
-}
-
-/// An absolute path as text, from which [`read`] has it again. One that is not UTF-8 is written as a shell would take it:
-/// `$'/a\xff'`.
-fn written(path: &Path) -> String {
-    match path.to_str() {
-        Some(text) => text.to_owned(),
-        None => {
-            let mut out = String::from("$'");
-            for &byte in path.as_os_str().as_bytes() {
-                match byte {
-                    b' '..=b'~' if byte != b'\'' && byte != b'\\' => out.push(char::from(byte)),
-                    _ => out.push_str(&format!("\\x{byte:02x}")),
-                }
-            }
-            out + "'"
-        }
-    }
-}
-
-/// The path that [`written`] wrote.
-pub(crate) fn read(text: &str) -> PathBuf {
-    let Some(inner) = text.strip_prefix("$'").and_then(|rest| rest.strip_suffix('\'')) else {
-        return text.into();
-    };
-    let mut bytes = Vec::new();
-    let mut rest = inner;
-    while let Some(at) = rest.find("\\x") {
-        let byte = rest.get(at + 2..at + 4).and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.extend(rest[..at].bytes());
-        bytes.extend(byte);
-        rest = rest.get(at + 4..).unwrap_or_default();
-    }
-    bytes.extend(rest.bytes());
-    OsString::from_vec(bytes).into()
 }
 
 /// What the source of a run over the host's own root is called.
@@ -106,7 +69,7 @@ pub(crate) enum Moment<'a> {
     Now,
     /// As an earlier run of the same family saw it, by the note that run left.
     Of(&'a [u8]),
-    /// Where that run looked: as it saw it; elsewhere as it is now.
+    /// Where that run looked: as it saw it; elsewhere files as they were then, directories as they are now.
     Beyond(&'a [u8]),
 }
 
@@ -139,7 +102,7 @@ pub(crate) fn host(home: &Home, cwd: &Path, moment: Moment<'_>) -> Result<Root> 
     };
     Ok(Root {
         spec,
-        source: format!("{HOST}{}", written(cwd)),
+        source: format!("{HOST}{}", path_text::write(cwd)),
         open: Arc::new(move || {
             image.begin();
             Ok(Box::new(image.clone()))
@@ -162,9 +125,9 @@ pub(crate) fn again(home: &Home, source: &str, origin: Option<&[u8]>) -> Result<
             let origin = origin.context(
                 "the run was recorded over another host's root: it replays, but cannot go on differently here",
             )?;
-            host(home, &read(cwd), Moment::Of(origin))
+            host(home, &path_text::read(cwd), Moment::Of(origin))
         }
-        None => open(home, &read(source), None),
+        None => open(home, &path_text::read(source), None),
     }
 }
 
@@ -190,26 +153,17 @@ pub(crate) fn of_run(home: &Home, run: &RunDir, spec: &Spec) -> Result<Vec<Root>
             })?);
             continue;
         }
-        if let Some(own) = own.as_ref().filter(|_| kept.whole) {
-            roots.push(own.clone());
-            continue;
-        }
-        let here = again(home, &source, origins.get(number).map(Vec::as_slice)).and_then(|root| {
-            match root.spec == *image {
-                true => Ok(root),
-                false => bail!("{} is not the root run {} was recorded with", root.source, run.id()),
-            }
-        });
-        roots.push(match (here, own) {
-            (Ok(root), _) => match logged {
-                Some(blocks) => beyond(home, root, kept.beside(number as u32, blocks)),
-                None => root,
-            },
-            (Err(error), Some(own)) => {
-                crate::context::notice(&format!("only files the run has read can be read ({error:#})"));
-                own
-            }
-            (Err(error), None) => return Err(error),
+        let here = || -> Result<Root> {
+            let root = again(home, &source, origins.get(number).map(Vec::as_slice))?;
+            Ok(seek::unchanged(run, root, image)?)
+        };
+        let root = match own {
+            Some(own) if kept.whole => own,
+            own => seek::best(own, here, &crate::context::notice)?,
+        };
+        roots.push(match logged {
+            Some(blocks) => beyond(home, root, kept.beside(number as u32, blocks)),
+            None => root,
         });
     }
     Ok(roots)
@@ -229,7 +183,7 @@ fn beyond(home: &Home, root: Root, blocks: Blocks) -> Root {
 /// What a recorded run over the host's root did not read, for a throw-away fork. None elsewhere.
 pub(crate) fn rest(home: &Home, source: &str, origin: &[u8]) -> Option<Root> {
     let cwd = source.strip_prefix(HOST)?;
-    match host(home, &read(cwd), Moment::Beyond(origin)) {
+    match host(home, &path_text::read(cwd), Moment::Beyond(origin)) {
         Ok(root) => Some(root),
         Err(error) => {
             crate::context::notice(&format!("only files the run has read can be read ({error:#})"));
@@ -246,22 +200,4 @@ pub(crate) fn bar() -> ProgressBar {
         bar.set_style(style);
     }
     bar
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn any_path_is_written_and_read() {
-        for path in [&b"/a b/\xc3\xa4"[..], b"/\xff", b"/it's\\x41\n\xfe/x", b"/$'x'", b"/x\xff\\"] {
-            let path = PathBuf::from(OsString::from_vec(path.to_vec()));
-            assert_eq!(read(&written(&path)), path, "{}", written(&path));
-        }
-        assert_eq!(written(Path::new("/plain")), "/plain");
-        // What a run from elsewhere says is looked at with as much care.
-        for odd in ["$'", "$''", "$'\\x'", "$'\\xz\u{e4}'", "$'\\x4"] {
-            read(odd);
-        }
-    }
 }

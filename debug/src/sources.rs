@@ -5,6 +5,19 @@ use std::collections::BTreeMap;
 /// Gives the text of a source file by the path the compiler recorded; `None` if it is nowhere.
 pub type ReadSource<'a> = Box<dyn FnMut(&str) -> Option<Vec<u8>> + 'a>;
 
+/// An absolute path without `.`, `..` and doubled slashes, as the kernel has names. Links are not followed.
+pub fn plain(path: &[u8]) -> Vec<u8> {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in path.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    [b"/", &*parts.join(&b'/')].concat()
+}
+
 /// Longest line shown.
 const LONGEST: usize = 200;
 
@@ -43,6 +56,14 @@ impl<'a> Sources<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn spellings_of_a_path() {
+        for path in ["/tmp/b", "//tmp//b", "/tmp/./b", "/tmp/d/../b", "/../tmp/b/"] {
+            assert_eq!(plain(path.as_bytes()), b"/tmp/b");
+        }
+        assert_eq!(plain(b"/.."), b"/");
+    }
 
     #[test]
     fn lines_are_counted_from_one_and_files_read_once() {

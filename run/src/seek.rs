@@ -24,9 +24,8 @@ mod going;
 mod images;
 mod ready;
 pub use going::Checkpoint;
-pub(crate) use images::unchanged;
 use images::{Beyond, open_images_beyond};
-pub use images::{FindImage, FindRest, open_images};
+pub use images::{FindImage, FindRest, best, open_images, unchanged};
 pub(crate) use ready::is_view;
 pub use ready::{is_whole, unfinished, whole_trace};
 

@@ -73,20 +73,33 @@ pub(super) fn open_images_beyond(
             false => find(image, source).map_err(failed).and_then(|root| unchanged(run, root, image)),
         };
         let root = match (own, beyond) {
-            (None, _) => here()?,
-            (Some(own), Some(beyond)) if !run.is_imported() && !whole => here().unwrap_or_else(|error| {
-                (beyond.notice)(&format!("only files the run has read can be read ({error})"));
-                own
-            }),
-            (Some(own), _) => own,
+            (Some(own), None) => own,
+            (Some(own), Some(_)) if run.is_imported() || whole => own,
+            (own, beyond) => best(own, here, beyond.map_or(&|_| {}, |beyond| beyond.notice))?,
         };
         images.push((root.open)().map_err(failed)?);
     }
     Ok(images)
 }
 
+/// The root to go on with otherwise than the run did: the one that is `here`, else what is kept of it with the run, of which
+/// `notice` is told.
+pub fn best<E: std::fmt::Display>(
+    kept: Option<Root>,
+    here: impl FnOnce() -> Result<Root, E>,
+    notice: &dyn Fn(&str),
+) -> Result<Root, E> {
+    match (here(), kept) {
+        (Err(error), Some(kept)) => {
+            notice(&format!("only files the run has read can be read ({error:#})"));
+            Ok(kept)
+        }
+        (here, _) => here,
+    }
+}
+
 /// Refuses an image that is another than the run's.
-pub(crate) fn unchanged(run: &RunDir, root: Root, image: &ImageSpec) -> Result<Root, StageError> {
+pub fn unchanged(run: &RunDir, root: Root, image: &ImageSpec) -> Result<Root, StageError> {
     if root.spec == *image {
         return Ok(root);
     }
