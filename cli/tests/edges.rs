@@ -258,8 +258,12 @@ fn an_interrupted_export_or_import_leaves_nothing() {
     let whole = home.work().join("whole");
     home.ok(&["export", "--whole", &id, whole.to_str().unwrap()]);
     let other = Sandbox::bare("interrupted-there");
-    // Sooner or later; some come too early, some too late.
-    for milliseconds in [5, 20, 60, 150, 300] {
+    // Sooner or later, until each was stopped at its work; some come too early, some too late.
+    let mut stopped = std::collections::BTreeSet::new();
+    for milliseconds in [5, 20, 60, 100, 150, 200, 300, 450, 700, 1000, 1500, 2500, 4000, 6000] {
+        if milliseconds > 150 && stopped.len() == 2 {
+            break;
+        }
         for (place, arguments) in [
             (&home, &["export", "--whole", &*id, "part"][..]),
             (&other, &["import", whole.to_str().unwrap()]),
@@ -271,12 +275,16 @@ fn an_interrupted_export_or_import_leaves_nothing() {
             let status = ends_within(&mut child, 60).expect("it ends");
             let early = status.signal() == Some(Signal::SIGINT as i32);
             assert!(early || matches!(status.code(), Some(0 | 130)), "{arguments:?}: {status:?}");
+            if status.code() == Some(130) {
+                stopped.insert(arguments[0]);
+            }
             assert!(temporary(&place.work()).is_empty(), "{arguments:?} after {milliseconds} ms");
             let open = std::fs::read_dir(place.home().join("open")).into_iter().flatten().count();
             assert_eq!(open, 0, "{arguments:?} after {milliseconds} ms");
         }
         let _ = other.output(&["rm", &id]);
     }
+    assert_eq!(stopped.len(), 2, "both were stopped at their work: {stopped:?}");
 }
 
 #[test]

@@ -155,3 +155,31 @@ fn the_first_run_of_a_home_killed_at_any_write_leaves_a_home() {
     }
     println!("the first run killed at {tried} of {} calls", whole.calls);
 }
+
+#[test]
+fn replacing_a_damaged_run_killed_at_any_write_leaves_one_of_the_two() {
+    let (home, _) = begun("replaced");
+    let damage = || {
+        let id = support::Job::of(&job(&home).output().unwrap()).id;
+        let path = home.home().join("runs").join(&id).join("recording");
+        let mut bytes = std::fs::read(&path).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 4;
+        std::fs::write(&path, bytes).unwrap();
+    };
+    damage();
+    let calls = traced(job(&home), &home.home(), None).calls;
+    let mut killed = 0;
+    let chosen = chosen(calls);
+    for &at in &chosen {
+        damage();
+        let died = traced(job(&home), &home.home(), Some((Fault::Kill, at)));
+        assert!(died.status.is_none() || died.calls < at, "{at}: {died:?}");
+        // The damaged one or the new one: never neither.
+        all_whole(&home, 2);
+        recovers(&home, &format!("replacing killed at call {at}"));
+        killed += u64::from(died.status.is_none());
+    }
+    assert!(killed * 10 >= chosen.len() as u64 * 8, "of {} only {killed} were killed", chosen.len());
+    println!("replacing killed at {killed} places of {calls} calls");
+}
