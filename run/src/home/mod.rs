@@ -28,10 +28,12 @@ use crate::{
 };
 
 mod blobs;
+mod open_run;
 mod run_dir;
 mod whole;
 pub use blobs::BlobError;
-pub use run_dir::{FinishError, Finished, OpenRun, RunDir, RunError};
+pub use open_run::{FinishError, Finished, OpenRun};
+pub use run_dir::{RunDir, RunError};
 
 /// The layout's version.
 pub const VERSION: u32 = 1;
@@ -186,7 +188,7 @@ impl Home {
 
     /// Finished runs with outside input that are `closed` without it, and whose end every recording would have.
     pub fn with_input(&self, closed: &Spec) -> Vec<(RunDir, Outcome)> {
-        let known = list_ids(&run_dir::closed_dir(&self.path, closed.id()));
+        let known = list_ids(&open_run::closed_dir(&self.path, closed.id()));
         let found = known.into_iter().filter_map(|id| {
             let dir = RunDir::open(id, self.path.join("runs").join(id.to_string())).ok()?;
             let outcome = dir.outcome().ok().flatten().filter(|outcome| outcome.end.is_final())?;

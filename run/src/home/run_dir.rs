@@ -1,14 +1,13 @@
 //! One run on disk.
 
 use std::{
-    fs::{File, OpenOptions, TryLockError},
+    fs::{File, TryLockError},
     io,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use super::whole::Fault;
 use crate::{
     durable::{self, WriteError},
     envelope::{self, ReadError},
@@ -17,9 +16,8 @@ use crate::{
     kept::{self, Kept, Used},
     keyframe, origin,
     outcome::{self, Outcome, Recording},
-    seek::is_view,
     spec::{self, Spec},
-    store::{PageError, PageStore},
+    store::PageError,
     trace::{TraceError, TraceReader},
 };
 
@@ -81,9 +79,9 @@ pub enum RunError {
 /// The directory of one run, held against removal while this lives.
 #[derive(Debug)]
 pub struct RunDir {
-    id: RunId,
-    path: PathBuf,
-    lock: Option<File>,
+    pub(super) id: RunId,
+    pub(super) path: PathBuf,
+    pub(super) lock: Option<File>,
 }
 
 impl RunDir {
@@ -95,7 +93,7 @@ impl RunDir {
     }
 
     /// As `open`, whatever is in the directory.
-    fn at(id: RunId, path: PathBuf) -> Result<RunDir, RunError> {
+    pub(super) fn at(id: RunId, path: PathBuf) -> Result<RunDir, RunError> {
         let lock = File::open(path.join("lock")).ok();
         if let Some(lock) = &lock {
             match lock.try_lock_shared() {
@@ -225,7 +223,7 @@ impl RunDir {
     }
 
     /// Takes the run for itself, unless another process holds it.
-    fn alone(&self) -> Result<(), RunError> {
+    pub(super) fn alone(&self) -> Result<(), RunError> {
         match self.lock.as_ref().map(File::try_lock) {
             None | Some(Ok(())) => Ok(()),
             Some(Err(TryLockError::WouldBlock)) => Err(RunError::Busy(self.id)),
@@ -243,184 +241,4 @@ impl RunDir {
         durable::remove_dir(&gone)?;
         Ok(())
     }
-}
-
-/// Where the runs of a spec with outside input are listed, by the id of the spec without it.
-pub(super) fn closed_dir(home: &Path, closed: RunId) -> PathBuf {
-    home.join("closed").join(closed.to_string())
-}
-
-/// A run being recorded. Its directory is in `open/` until [`OpenRun::finish`].
-#[derive(Debug)]
-pub struct OpenRun {
-    home: PathBuf,
-    pages: Arc<PageStore>,
-    spec: Spec,
-    dir: RunDir,
-}
-
-/// What [`OpenRun::finish`] found and did.
-#[derive(Debug)]
-pub enum Finished {
-    /// The first finished run of this spec.
-    New(RunDir),
-    /// There was one with the same outcome, which was kept.
-    Same(RunDir),
-    /// There was one that had been stopped from outside, was damaged or could do less; it was replaced.
-    Replaced(RunDir),
-}
-
-impl OpenRun {
-    pub(super) fn begin(home: &Path, pages: &Arc<PageStore>, spec: &Spec) -> Result<OpenRun, RunError> {
-        let open = home.join("open");
-        durable::create_dir(&open)?;
-        let mut attempt = 0;
-        loop {
-            let id = spec.provisional(attempt);
-            attempt += 1;
-            let path = open.join(id.to_string());
-            match std::fs::create_dir(&path) {
-                Ok(()) => {}
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => continue,
-                // Reported with the same words as any other write.
-                Err(_) => durable::create_dir(&path)?,
-            }
-            let lock_path = path.join("lock");
-            let lock =
-                OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&lock_path);
-            let lock = lock.map_err(|source| RunError::Lock { id, source })?;
-            if lock.try_lock().is_err() {
-                continue;
-            }
-            envelope::write(spec::FILE, &path.join("spec"), spec)?;
-            durable::create_dir(&path.join("keyframes"))?;
-            let dir = RunDir { id, path, lock: Some(lock) };
-            return Ok(OpenRun { home: home.to_owned(), pages: pages.clone(), spec: spec.clone(), dir });
-        }
-    }
-
-    /// The directory, to write into and to read from.
-    pub fn dir(&self) -> &RunDir {
-        &self.dir
-    }
-
-    /// The spec as given (not yet sealed).
-    pub fn spec(&self) -> &Spec {
-        &self.spec
-    }
-
-    /// Is what was recorded here to take the place of `old`, which is there under its id?
-    fn replaces(&self, old: &RunDir, spec: &Spec, outcome: &Outcome) -> Result<bool, FinishError> {
-        let id = old.id;
-        // What was recorded here is worth more than what somebody said it would be; of two such, what more can be done
-        // with. And a damaged run is not worth keeping, but for something that can only be looked at.
-        let more = old.is_imported() && (!self.dir.is_imported() || self.dir.brings_more(old));
-        let trusted = !self.dir.is_imported() || old.is_imported();
-        let mends = trusted && (!is_view(&self.dir) || is_view(old));
-        let judged = match old.judged(spec) {
-            Ok(Some(before)) if before.end.is_final() && outcome.end.is_final() => {
-                if more {
-                    return Ok(true);
-                }
-                if before != *outcome {
-                    let kept = self.dir.id;
-                    return Err(FinishError::Different { id, kept, before: Box::new(before) });
-                }
-                old.check(&self.pages)
-            }
-            // A recording that was stopped is no better than one that came to its end.
-            Ok(Some(before)) if before.end.is_final() => return Ok(false),
-            Ok(Some(_)) => return Ok(mends),
-            Ok(None) => return Err(FinishError::Collision(id)),
-            Err(fault) => Err(fault),
-        };
-        match judged {
-            Ok(()) => Ok(self.dir.keeps_images() && !old.keeps_images() && mends),
-            Err(Fault::Damage) => Ok(mends),
-            Err(Fault::Other(error)) => Err(error.into()),
-        }
-    }
-
-    /// Drops the recording: nothing of it is kept.
-    pub fn discard(self) -> Result<(), WriteError> {
-        durable::remove_dir(self.dir.path())
-    }
-
-    /// Seals the input log, writes the outcome and moves the run to its final id. The trace and the keyframes
-    /// are complete and synced by now. If the spec was recorded before with another final outcome, that is the
-    /// one thing that must never happen, and an error.
-    pub fn finish(
-        self,
-        inputs: &InputLog,
-        outcome: &Outcome,
-        recording: &Recording,
-    ) -> Result<Finished, FinishError> {
-        let mut spec = self.spec.clone();
-        if !inputs.is_empty() {
-            envelope::write(input::FILE, &self.dir.path.join("inputs"), inputs)?;
-            spec.outside = Some(inputs.hash());
-            envelope::write(spec::FILE, &self.dir.path.join("spec"), &spec)?;
-            // Before the run is there: an entry without a run is nothing, a run without an entry is not found.
-            durable::touch(&closed_dir(&self.home, self.spec.closed().id()).join(spec.id().to_string()))?;
-        }
-        envelope::write(outcome::RECORDING, &self.dir.path.join("recording"), recording)?;
-        envelope::write(outcome::FILE, &self.dir.path.join("outcome"), outcome)?;
-        let id = spec.id();
-        let path = self.home.join("runs").join(id.to_string());
-        let mut replaced = false;
-        if path.is_dir() {
-            let old = RunDir::at(id, path.clone())?;
-            if !self.replaces(&old, &spec, outcome)? {
-                durable::remove_dir(self.dir.path())?;
-                return Ok(Finished::Same(old));
-            }
-            match old.alone() {
-                Ok(()) => {}
-                // Somebody looks at it: it stays, if it is worth it.
-                Err(RunError::Busy(_)) if old.check(&self.pages).is_ok() => {
-                    durable::remove_dir(self.dir.path())?;
-                    return Ok(Finished::Same(old));
-                }
-                Err(error) => return Err(error.into()),
-            }
-            replaced = true;
-            // In one step: whoever dies leaves one of the two. The old one is then where a dead recording would be.
-            durable::exchange(&self.dir.path, &path)?;
-            durable::remove_dir(&self.dir.path)?;
-        } else {
-            durable::rename(&self.dir.path, &path)?;
-        }
-        drop(self.dir);
-        let dir = RunDir::open(id, path)?;
-        Ok(if replaced { Finished::Replaced(dir) } else { Finished::New(dir) })
-    }
-}
-
-/// Why a recording could not be finished.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FinishError {
-    /// The guest was not deterministic.
-    #[error(
-        "run {id} was recorded before and came out differently ({} after {} steps, trace {}): this must never \
-         happen; the new recording is kept as {kept} for `rewind diff {id} {kept}`. Please report it",
-        .before.end.word(), .before.steps, .before.trace_hash
-    )]
-    Different {
-        /// The run.
-        id: RunId,
-        /// The provisional id of the new one.
-        kept: RunId,
-        /// The first outcome.
-        before: Box<Outcome>,
-    },
-    /// Two specs with one id.
-    #[error("run id {0} already belongs to another spec (a collision of 64 bits): change the seed")]
-    Collision(RunId),
-    /// The run there already.
-    #[error(transparent)]
-    Run(#[from] RunError),
-    /// Writing failed.
-    #[error(transparent)]
-    Write(#[from] WriteError),
 }

@@ -1,6 +1,6 @@
 use rewind_platform::record::{REC_OUTPUT, RecordHeader};
 
-use super::{run_dir::FinishError, run_dir::Finished, *};
+use super::*;
 use crate::{
     input::InputLog,
     outcome::{End, Recording},
