@@ -24,7 +24,7 @@ pub(crate) fn write(path: &Path) -> String {
     }
 }
 
-/// The path that [`write`] wrote.
+/// The path that [`write()`] wrote.
 pub(crate) fn read(text: &str) -> PathBuf {
     let Some(inner) = text.strip_prefix("$'").and_then(|rest| rest.strip_suffix('\'')) else {
         return text.into();
