@@ -12,6 +12,10 @@ setup:
 build:
 	@scripts/build.sh
 
+## lint: format, style, lints, documentation (the first part of test)
+lint: setup
+	@scripts/lint.sh
+
 ## test: sets up, builds, and runs every test, the test bench included
 test:
 	@scripts/test.sh
@@ -64,4 +68,4 @@ clean:
 help:
 	@sed -n 's/^## /  /p' Makefile
 
-.PHONY: all setup build test test-kvm diff-full fuzz bench-engine test-faults test-gdb install demo clean help
+.PHONY: all setup build lint test test-kvm diff-full fuzz bench-engine test-faults test-gdb install demo clean help

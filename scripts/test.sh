@@ -7,15 +7,9 @@ step() { printf '== %s\n' "$*"; }
 
 step setup
 scripts/setup.sh
-step "format and style"
-cargo fmt --all --check
-tests/style/check.sh
+scripts/lint.sh
 step "guest kernel and init, release build"
 scripts/build.sh
-step "lints"
-cargo clippy --quiet --workspace --all-targets -- -D warnings
-step "documentation"
-RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
 step "the demo, as the README shows it"
 tests/show/readme.py
 if [ -x tests/bench/kvm.sh ]; then

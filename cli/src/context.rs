@@ -1,6 +1,6 @@
 //! What most commands need: the home, a run by its prefix, a timeline, Ctrl-C.
 
-use std::sync::{Arc, atomic::AtomicBool};
+use std::sync::{Arc, Mutex, PoisonError, atomic::AtomicBool};
 
 use anyhow::{Context as _, Result};
 use run::{
@@ -67,9 +67,15 @@ pub(crate) fn again(home: &Home, _spec: &ImageSpec, source: &str) -> std::io::Re
     crate::root::again(home, source, None).map_err(|error| std::io::Error::other(format!("{error:#}")))
 }
 
-/// Something the user may want to know, on standard error.
+/// Something the user may want to know, on standard error. What was said last is not said again: several parts of a command
+/// may come upon the same thing.
 pub(crate) fn notice(text: &str) {
-    output::say!("rewind: {text}");
+    static LAST: Mutex<String> = Mutex::new(String::new());
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if *last != text {
+        text.clone_into(&mut last);
+        output::say!("rewind: {text}");
+    }
 }
 
 /// The status after Ctrl-C: 128 and SIGINT, as a shell says it.

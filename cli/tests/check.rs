@@ -268,7 +268,7 @@ fn fixed_programs_pass() {
 #[test]
 fn bad_usage_is_named() {
     let fixture = fixture("usage", &["bank"]);
-    let cases: [(&[&str], i32, &str); 8] = [
+    let cases: [(&[&str], i32, &str); 9] = [
         (&[], 2, "no command to check"),
         (&["--strategy", "dfs", "--", "/bin/bank"], 2, "dfs is not a strategy"),
         (&["--strategy", "pct:0", "--", "/bin/bank"], 2, "depth of pct"),
@@ -277,6 +277,7 @@ fn bad_usage_is_named() {
         (&["--jobs", "0", "--", "/bin/bank"], 2, "--jobs"),
         (&["--replay", "/nowhere", "--save", "x", "--", "/bin/bank"], 2, "cannot be used with"),
         (&["--run", "12", "--", "/bin/bank"], 2, "cannot be used with"),
+        (&["--from", "@job", "--", "/bin/bank"], 2, "--run"),
     ];
     for (args, wanted, words) in cases {
         let output = fixture.check("home-6", args);

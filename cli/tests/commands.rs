@@ -137,6 +137,12 @@ fn flipped(good: &[u8]) -> Vec<u8> {
 fn older(good: &[u8]) -> Vec<u8> {
     let mut bad = good.to_vec();
     bad[8] = 0;
+    // With the right checksum, of files that have one for all of them.
+    if !good.starts_with(b"RWDTRAC") {
+        let content = bad.len() - 32;
+        let hash = blake3::hash(&bad[..content]);
+        bad[content..].copy_from_slice(hash.as_bytes());
+    }
     bad
 }
 
@@ -233,6 +239,7 @@ fn options_out_of_range_are_usage_errors_and_kinds_are_known() {
         let options = ["run", &format!("--epoch={epoch}"), "--", "true"];
         assert!(home.fails(2, &options).contains("--epoch"), "{epoch}");
     }
+    assert!(home.fails(2, &["run", "--env", "NOVALUE", "--", "true"]).contains("KEY=VALUE"));
     let error = home.fails(2, &["events", &run.id, "--kind", "nosuch"]);
     assert!(error.contains("nosuch") && error.contains("syscall-enter"), "{error}");
     // A kind of a richer level is found without asking for the level.

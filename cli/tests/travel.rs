@@ -74,7 +74,8 @@ fn an_exported_run_replays_in_an_empty_home_without_its_root() {
     let whole = there("whole");
     assert_eq!(whole.ok(&["cat", &run.id, "/etc/other"]), "other\n");
     assert_eq!(whole.ok(&["shell", &run.id, "@job", "-c", "read x < /etc/other; echo $x"]), "other\n");
-    let checked = whole.ok(&["check", "--engine", "soft", "--schedules", "1", "--run", &run.id]);
+    let checked =
+        whole.ok(&["check", "--engine", "soft", "--schedules", "1", "--from", "@job", "--run", &run.id]);
     assert!(checked.contains("0 of 2 schedules tried"), "the root that came along is taken: {checked}");
     let view = there("view");
     assert_eq!(view.ok(&["log", &run.id]), "used\n");
@@ -330,6 +331,8 @@ fn any_place_is_the_same_place_however_one_comes_to_it() {
             seeks += 1;
         }
         // In their order, from one end to the other, without a keyframe.
+        assert!(home.fails(1, &["prune", &job.id]).contains("in use"), "who goes about in it counts on them");
+        drop(there);
         home.ok(&["prune", &job.id]);
         let mut straight = timeline(&opened, &job.id);
         straight.restore(straight.first()).unwrap();

@@ -95,11 +95,14 @@ fn sample(top: &Path) {
         .expect("mkfifo");
     rustix::fs::lsetxattr(at("owned"), "user.note", b"\0\n=", rustix::fs::XattrFlags::empty())
         .expect("xattr");
-    let sparse = fs::File::create(at("sparse")).expect("create");
-    sparse.set_len(3 << 20).expect("truncate");
-    for n in 0..40 {
-        std::os::unix::fs::FileExt::write_all_at(&sparse, &[n + 1; 5000], u64::from(n) * 70_000)
-            .expect("write");
+    // The second name needs a pax record of its own, which comes after the record of the sparse file's name.
+    for name in ["sparse", "d\u{fc}nn"] {
+        let sparse = fs::File::create(at(name)).expect("create");
+        sparse.set_len(3 << 20).expect("truncate");
+        for n in 0..40 {
+            std::os::unix::fs::FileExt::write_all_at(&sparse, &[n + 1; 5000], u64::from(n) * 70_000)
+                .expect("write");
+        }
     }
 }
 

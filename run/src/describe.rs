@@ -156,26 +156,43 @@ pub fn details(record: &Record) -> Map<String, Value> {
             "arg": long(payload, 2),
         }),
         REC_REPORT => report(header.flags & !FLAG_CUT, payload),
-        REC_WAITER => json!({ "state": long(payload, 0), "syscall": long(payload, 1) as i64 }),
-        REC_SYSCALL_ENTER => {
-            json!({ "number": header.aux, "args": (0..6).map(|n| long(payload, n)).collect::<Vec<_>>() })
+        REC_WAITER => {
+            named(long(payload, 1), json!({ "state": long(payload, 0), "syscall": long(payload, 1) as i64 }))
         }
-        REC_SYSCALL_EXIT => json!({ "number": header.aux, "result": long(payload, 0) as i64 }),
+        REC_SYSCALL_ENTER => named(
+            header.aux.into(),
+            json!({ "number": header.aux, "args": (0..6).map(|n| long(payload, n)).collect::<Vec<_>>() }),
+        ),
+        REC_SYSCALL_EXIT => {
+            named(header.aux.into(), json!({ "number": header.aux, "result": long(payload, 0) as i64 }))
+        }
         REC_FUTEX_WAIT => json!({ "address": long(payload, 0), "value": long(payload, 1) }),
         REC_FUTEX_WAKE => json!({ "address": long(payload, 0), "woken": long(payload, 1) }),
         REC_FAULT => {
             json!({ "error": header.aux, "address": long(payload, 0), "ip": long(payload, 1) })
         }
-        REC_MMAP => json!({
-            "number": header.aux, "address": long(payload, 0), "length": long(payload, 1),
-            "protection": long(payload, 2), "flags": long(payload, 3), "result": long(payload, 4) as i64,
-        }),
+        REC_MMAP => named(
+            header.aux.into(),
+            json!({
+                "number": header.aux, "address": long(payload, 0), "length": long(payload, 1),
+                "protection": long(payload, 2), "flags": long(payload, 3), "result": long(payload, 4) as i64,
+            }),
+        ),
         other => json!({ "number": other }),
     };
     match value {
         Value::Object(map) => map,
         _ => Map::new(),
     }
+}
+
+/// With the name of the system call of this number, if there is one.
+fn named(number: u64, mut value: Value) -> Value {
+    let name = usize::try_from(number).ok().and_then(syscalls::Sysno::new).map(|call| call.name());
+    if let (Some(name), Value::Object(object)) = (name, &mut value) {
+        object.insert("call".into(), name.into());
+    }
+    value
 }
 
 fn report(what: u16, payload: &[u8]) -> Value {
@@ -261,6 +278,12 @@ mod tests {
         assert_eq!((&rename["from"], &rename["to_hex"]), (&"a".into(), &"ff".into()));
         // For people the text is enough.
         assert!(!line(&record(REC_OUTPUT, b"a\xffb")).contains("hex"));
+        // Numbers are for programs.
+        let mut enter = record(REC_SYSCALL_ENTER, &[0; 48]);
+        enter.header.aux = 257;
+        assert!(line(&enter).contains("call=\"openat\""), "{}", line(&enter));
+        enter.header.aux = 99_999;
+        assert!(to_json(&enter).get("call").is_none());
         for kind in KINDS.map(|(kind, _)| kind) {
             to_json(&record(kind, b""));
         }

@@ -1,7 +1,7 @@
 //! The frame of every file that is written once and whole: spec, outcome, recording, keyframe, input log.
 //!
 //! Magic (8 bytes), version (u32), length of the body (u64), body, BLAKE3 of everything before (32 bytes), all
-//! little-endian. A file of another version is refused by name, never misread.
+//! little-endian: in every version. A file of another version is refused by name, never misread.
 
 use std::path::{Path, PathBuf};
 
@@ -101,6 +101,14 @@ pub fn decode<T: DeserializeOwned>(kind: Kind, bytes: &[u8], path: &Path) -> Res
         return Err(ReadError::Foreign { path: path.to_owned(), name: kind.name });
     }
     let version = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+    // The checksum comes first: a flipped bit is no other version. Every version has this frame.
+    if bytes.len() < HEADER + HASH {
+        return Err(damaged("it is cut short"));
+    }
+    let (content, hash) = bytes.split_at(bytes.len() - HASH);
+    if blake3::hash(content).as_bytes() != hash {
+        return Err(damaged("its checksum does not match"));
+    }
     if version != kind.version {
         return Err(ReadError::Version {
             path: path.to_owned(),
@@ -108,13 +116,6 @@ pub fn decode<T: DeserializeOwned>(kind: Kind, bytes: &[u8], path: &Path) -> Res
             found: version,
             known: kind.version,
         });
-    }
-    if bytes.len() < HEADER + HASH {
-        return Err(damaged("it is cut short"));
-    }
-    let (content, hash) = bytes.split_at(bytes.len() - HASH);
-    if blake3::hash(content).as_bytes() != hash {
-        return Err(damaged("its checksum does not match"));
     }
     let body = &content[HEADER..];
     if content[12..20] != (body.len() as u64).to_le_bytes() {
@@ -171,5 +172,8 @@ mod tests {
         let old = encode(Kind { version: 2, ..KIND }, &1u64);
         let text = decode::<u64>(KIND, &old, Path::new("x")).unwrap_err().to_string();
         assert!(text.contains("version 2") && text.contains("older"), "{text}");
+        let mut flipped = encode(KIND, &1u64);
+        flipped[8] ^= 4;
+        assert!(matches!(decode::<u64>(KIND, &flipped, Path::new("x")), Err(ReadError::Damaged { .. })));
     }
 }

@@ -73,20 +73,17 @@ struct Named {
 pub fn collect(home: &Home, verify: bool, boots: bool) -> Result<Collected, GcError> {
     home.alone(|| {
         let mut done = Collected::default();
+        let mut named = Named::default();
+        // All are read before anything goes.
+        for id in home.runs() {
+            named.add_run(&home.run(id)?)?;
+        }
         // With the home to ourselves, an open run has no recorder.
         for id in home.open_runs() {
             done.freed += remove_dir(&home.path().join("open").join(id.to_string()))?;
             done.died += 1;
         }
-        let mut named = Named::default();
         done.freed += remove_bad_boots(home, &mut named.damaged)?;
-        for id in home.runs() {
-            match home.run(id) {
-                Ok(run) => named.add_run(&run)?,
-                Err(RunError::Unknown(_)) => named.damaged.push(format!("run {id} has no spec")),
-                Err(error) => return Err(error.into()),
-            }
-        }
         let all_boots = list(&home.path().join("boot"));
         for key in &all_boots {
             if !boots || named.boots.contains(key) {
@@ -201,8 +198,10 @@ fn remove_stale_entries(home: &Home) -> Result<(), WriteError> {
 }
 
 /// Drops the keyframes of a run; `replay` and everything that seeks makes its way from the boot keyframe then.
-/// Returns the bytes of the files removed; their pages go with the next gc.
-pub fn prune(run: &RunDir) -> Result<u64, WriteError> {
+/// Returns the bytes of the files removed; their pages go with the next gc. Refused while another process has the run: its
+/// recorder builds on them, and who goes about in it may be on the way to one.
+pub fn prune(run: &RunDir) -> Result<u64, RunError> {
+    run.alone()?;
     let dir = run.keyframes();
     let mut freed = 0;
     // Latest first: what is left is always a whole chain.

@@ -94,6 +94,7 @@ pub fn runs(home: &Home, filter: &Filter) -> (Vec<Summary>, Vec<RunError>) {
         match summary(&run) {
             Ok(summary) if filter.takes(&summary) => found.push((when, summary)),
             Ok(_) => {}
+            Err(_) if !run.path().is_dir() => {}
             Err(error) => broken.push(error),
         }
     }

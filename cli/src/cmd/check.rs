@@ -38,7 +38,7 @@ use serde_json::json;
 use vmm::{EngineKind, Machine, address::Step};
 
 use super::run::JobArgs;
-use crate::{context, gather, guest, look::RunFiles, output};
+use crate::{context, gather, guest, look::RunFiles, output, position};
 
 #[derive(clap::Args)]
 #[command(mut_arg("command", |command| command.required(false)))]
@@ -69,9 +69,9 @@ pub(crate) struct Args {
     /// Cut a schedule off (as hung) after this much virtual time from the start of the job: seconds, or with ms, s, m, h
     #[arg(long, value_name = "T", value_parser = duration)]
     timeout: Option<u64>,
-    /// Disturb nothing before this step
+    /// Disturb nothing before this step (with --run, a position in that run)
     #[arg(long, value_name = "STEP")]
-    from: Option<u64>,
+    from: Option<String>,
     /// Check the job of this run, as it was recorded, instead of a command
     #[arg(
         long,
@@ -202,6 +202,7 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
         .exit();
     }
     let home = context::home()?;
+    let from = args.from.as_deref().map(|text| from(text, &home, args.run.as_deref())).transpose()?;
     let setting = match &args.run {
         Some(prefix) => {
             let engine = args.job.engine(&home)?;
@@ -209,12 +210,25 @@ pub(crate) fn run(mut args: Args) -> Result<ExitCode> {
         }
         None => Setting::of_command(home, &args.job, args.timeout)?,
     };
-    let options = BaseOptions { timeout: args.timeout, any_order: args.any_order, from: args.from.map(Step) };
+    let options = BaseOptions { timeout: args.timeout, any_order: args.any_order, from };
     let base = Arc::new(Base::new(&mut || setting.machine(), &options)?);
     let properties = if args.properties.is_empty() { ALL.to_vec() } else { args.properties.clone() };
     match &args.replay {
         Some(path) => replay(&setting, &base, &properties, path, args.json),
         None => search(&setting, base, &properties, &args),
+    }
+}
+
+/// `--from`: of a command nothing is recorded yet that a position could name.
+fn from(text: &str, home: &Home, run: Option<&str>) -> Result<Step> {
+    match (run, text.parse()) {
+        (Some(prefix), _) => Ok(Step(position::step(text, &context::find(home, prefix)?)?)),
+        (None, Ok(step)) => Ok(Step(step)),
+        (None, Err(_)) => clap::Error::raw(
+            clap::error::ErrorKind::ValueValidation,
+            format!("--from {text}: a step's number; positions have a meaning in a recorded run only, given with --run\n"),
+        )
+        .exit(),
     }
 }
 

@@ -32,7 +32,23 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             format!("{} after {} steps", outcome.end.word(), outcome.steps)
         }))
     };
+    // Of runs that were not finished there is no end to compare.
+    let same_end = match (a.outcome()?, b.outcome()?) {
+        (Some(a), Some(b)) => (a.end, a.steps) == (b.end, b.steps),
+        _ => true,
+    };
     match compared {
+        Compared::Same { events } if !same_end && args.json => {
+            output::json(
+                &json!({ "same": false, "events": events, "a_end": ends(&a)?, "b_end": ends(&b)? }),
+            )?;
+            return Ok(ExitCode::FAILURE);
+        }
+        Compared::Same { events } if !same_end => {
+            output::line(format_args!("{}: {}\n{}: {}", a.id(), ends(&a)?, b.id(), ends(&b)?))?;
+            output::line(format_args!("the same {events} events, and another end"))?;
+            return Ok(ExitCode::FAILURE);
+        }
         Compared::Same { events } if args.json => {
             output::json(&json!({ "same": true, "events": events }))?;
         }

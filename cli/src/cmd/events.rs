@@ -15,6 +15,8 @@ use run::{
     trace::Record,
 };
 
+use vmm::Until;
+
 use crate::{
     context::{self, Engine},
     output, position,
@@ -98,7 +100,12 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             failed = print(&args, &Record::new(header, payload)).err();
         }
     };
-    timeline.seek_showing(Timeline::at(to), level, Some(&mut show))?;
+    // Where a step begins is a place to go to, and what it did comes after.
+    timeline.seek_showing(Timeline::at((to + 1).min(timeline.last())), level, Some(&mut show))?;
+    let ends = timeline.outcome().is_some_and(|outcome| outcome.end.is_final());
+    if to == timeline.last() && ends && !timeline.looking().ended() {
+        timeline.go_on_showing(&Until::END, level, Some(&mut show))?;
+    }
     match failed {
         Some(error) => Err(error),
         None => Ok(ExitCode::SUCCESS),

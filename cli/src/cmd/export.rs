@@ -39,7 +39,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     };
     let interrupted = context::interrupted()?;
     let image = |spec: &ImageSpec, source: &str| context::again(&home, spec, source);
-    export(&home, &run, &file, kind, &image, &interrupted)?;
+    export(&home, &run, &file, kind, &image, &context::notice, &interrupted)?;
     let size = std::fs::metadata(&file)?.len();
     if args.json {
         let (path, id) = (file.to_string_lossy(), run.id().to_string());

@@ -25,9 +25,16 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         (false, false) => args.runs.iter().map(|prefix| home.find(prefix)).collect::<Result<_, _>>()?,
         _ => bail!("name runs, or give --all"),
     };
-    let mut dropped = 0;
+    let (mut dropped, mut failed) = (0, false);
     for id in ids {
-        let freed = run::gc::prune(&home.run(id)?)?;
+        let freed = match home.run(id).and_then(|run| run::gc::prune(&run)) {
+            Ok(freed) => freed,
+            Err(error) => {
+                context::notice(&output::error(&error.into()));
+                failed = true;
+                continue;
+            }
+        };
         dropped += freed;
         if args.json {
             output::json(&serde_json::json!({ "run": id.to_string(), "bytes": freed }))?;
@@ -38,5 +45,5 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     if dropped > 0 {
         output::say!("their pages go with `rewind gc`");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

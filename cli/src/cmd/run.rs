@@ -9,6 +9,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail};
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use rewind_platform::{job::Job, record::RecordHeader};
 use run::{
     boot::Kernel,
@@ -39,7 +40,7 @@ pub(crate) struct JobArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) cwd: Option<PathBuf>,
     /// Add to the environment, which is otherwise the same everywhere
-    #[arg(long = "env", value_name = "K=V")]
+    #[arg(long = "env", value_name = "K=V", value_parser = OsStringValueParser::new().try_map(variable))]
     pub(crate) env: Vec<OsString>,
     /// Run as this user of the root: USER, UID, USER:GROUP or UID:GID
     #[arg(long, value_name = "USER", default_value = "", value_parser = user)]
@@ -121,6 +122,10 @@ fn user(text: &str) -> Result<String, String> {
         true => Err("numbers of users and groups are below 4294967295".into()),
         false => Ok(text.into()),
     }
+}
+
+fn variable(given: OsString) -> Result<OsString, &'static str> {
+    if given.as_bytes().contains(&b'=') { Ok(given) } else { Err("give KEY=VALUE") }
 }
 
 fn size(text: &str) -> Result<u64, String> {
@@ -234,9 +239,6 @@ impl JobArgs {
             if later(at, given) {
                 continue;
             }
-            if !given.as_bytes().contains(&b'=') {
-                bail!("--env {}: give KEY=VALUE", given.display());
-            }
             env.push(given.clone().into_vec());
         }
         Ok(Spec {
@@ -256,11 +258,8 @@ impl JobArgs {
                 argv: self.command.iter().cloned().map(OsString::into_vec).collect(),
                 env,
                 cwd: match (&self.cwd, &self.root) {
-                    (None, None) => host_cwd(None)?.into_os_string().into_vec(),
-                    (Some(cwd), None) if cwd.is_relative() => {
-                        host_cwd(Some(cwd))?.into_os_string().into_vec()
-                    }
-                    (cwd, _) => {
+                    (cwd, None) => host_cwd(cwd.as_deref())?.into_os_string().into_vec(),
+                    (cwd, Some(_)) => {
                         cwd.as_deref().map_or(b"/".to_vec(), |cwd| cwd.as_os_str().as_bytes().to_vec())
                     }
                 },

@@ -173,7 +173,7 @@ impl<'a> Entries<'a> {
         path: &mut Vec<u8>,
     ) -> Result<Entry, EntryError> {
         let pax = before.pax.unwrap_or_else(|| self.global.clone());
-        if let Some(name) = pax.path.or(before.long_name) {
+        if let Some(name) = pax.sparse_name.or(pax.path).or(before.long_name) {
             *path = name;
         }
         let link = pax.link.or(before.long_link).unwrap_or_else(|| header.link().to_vec());

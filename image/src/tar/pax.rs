@@ -7,6 +7,8 @@ use crate::format::{Mtime, Xattr};
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pax {
     pub(super) path: Option<Vec<u8>>,
+    /// A sparse file's name, which counts before `path` whichever came first: that is a made-up one for other programs.
+    pub(super) sparse_name: Option<Vec<u8>>,
     pub(super) link: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
     pub(super) uid: Option<u32>,
@@ -57,7 +59,7 @@ impl Pax {
             b"uid" => self.uid = Some(decimal(value)?),
             b"gid" => self.gid = Some(decimal(value)?),
             b"mtime" => self.mtime = Some(time(value)?),
-            b"GNU.sparse.name" => self.path = Some(no_nul(value)?),
+            b"GNU.sparse.name" => self.sparse_name = Some(no_nul(value)?),
             b"GNU.sparse.major" => self.version(|v| &mut v.0, value)?,
             b"GNU.sparse.minor" => self.version(|v| &mut v.1, value)?,
             b"GNU.sparse.size" | b"GNU.sparse.realsize" => {

@@ -176,6 +176,9 @@ impl<R: Read> Import<'_, '_, R> {
         }
         self.entries.memory = spec.memory;
         let outcome: Outcome = self.expect(tag::OUTCOME, outcome::FILE)?;
+        if outcome.steps > STEPS_LIMIT || outcome.started.is_some_and(|started| started > outcome.steps) {
+            return refuse("its outcome has impossible steps");
+        }
         let recording: Recording = self.expect(tag::RECORDING, outcome::RECORDING)?;
         let inputs: InputLog = self.expect(tag::INPUTS, input::FILE)?;
         let sealed = (!inputs.is_empty()).then(|| inputs.hash());
@@ -185,14 +188,17 @@ impl<R: Read> Import<'_, '_, R> {
         if self.home.finished(&spec).is_some_and(|(_, before)| before != outcome) {
             return refuse(format!("run {} is in this home with another outcome", spec.id()));
         }
+        // What is in the store already is looked at: importing a run again mends it.
+        self.home.pages().doubt();
         let open = self.home.begin(&spec.closed())?;
         let dir = open.dir().path().to_owned();
         self.open = Some(open);
         let mut writer = TraceWriter::create(&dir)?;
         let mut boot = BootParts::default();
+        let mut steps = 0;
         // What is kept of a file grows with the pages it names, and those are bounded: keyframes go to disk at once.
-        let mut keyframes = 0u64;
-        let mut last_step = None;
+        let mut keyframes = BTreeSet::new();
+        let mut keyframe_bytes = 0;
         let mut wanted: BTreeSet<PageHash> = BTreeSet::new();
         want(inputs.pages(), &mut wanted)?;
         let mut images: Option<Kept> = None;
@@ -207,7 +213,10 @@ impl<R: Read> Import<'_, '_, R> {
             match tag {
                 tag::RECORDS => {
                     let left = outcome.records.saturating_sub(writer.records());
-                    add_records(&mut writer, &bytes, left)?;
+                    add_records(&mut writer, &bytes, left, &mut steps)?;
+                    if steps > outcome.steps {
+                        return refuse("its records go on after its end");
+                    }
                 }
                 tag::BOOT_KEY if boot.key.is_none() => {
                     boot.key = <[u8; 32]>::try_from(&bytes[..]).ok().map(Content);
@@ -220,12 +229,20 @@ impl<R: Read> Import<'_, '_, R> {
                 tag::BOOT_RECORDS => boot.add(&bytes)?,
                 tag::KEYFRAME => {
                     let keyframe: Keyframe = self.entries.decode(keyframe::FILE, &bytes)?;
-                    if last_step.is_some_and(|last| last >= keyframe.step) {
+                    if keyframes.last().is_some_and(|last| *last >= keyframe.step) {
                         return refuse("its keyframes are out of order or twice there");
                     }
-                    last_step = Some(keyframe.step);
-                    keyframes += 1;
-                    if keyframes > KEYFRAMES_LIMIT {
+                    if keyframe.step > outcome.steps {
+                        return refuse("it has a keyframe after its end");
+                    }
+                    if let Base::Step(step) = keyframe.base
+                        && !keyframes.contains(&step)
+                    {
+                        return refuse("a keyframe builds on one that is not there");
+                    }
+                    keyframes.insert(keyframe.step);
+                    keyframe_bytes += bytes.len() as u64;
+                    if keyframes.len() > KEYFRAMES_LIMIT || keyframe_bytes > KEYFRAME_BYTES_LIMIT {
                         return refuse("it has more keyframes than any run");
                     }
                     want_all(&keyframe, &spec.id().to_string(), &mut wanted)?;
@@ -266,7 +283,7 @@ impl<R: Read> Import<'_, '_, R> {
             return refuse("its trace is not the one its outcome names");
         }
         writer.sync()?;
-        let replayable = boot.keyframe.is_some() || keyframes > 0 || images.is_some();
+        let replayable = boot.keyframe.is_some() || !keyframes.is_empty() || images.is_some();
         if replayable {
             if let Some(missing) = wanted.first() {
                 return refuse(format!("page {missing} is missing"));
@@ -300,7 +317,11 @@ impl<R: Read> Import<'_, '_, R> {
 }
 
 /// More keyframes than a run has in a day.
-const KEYFRAMES_LIMIT: u64 = 1 << 20;
+const KEYFRAMES_LIMIT: usize = 1 << 20;
+/// And bytes of them: a hundred million pages written, where an exported run has four million different ones at most.
+const KEYFRAME_BYTES_LIMIT: u64 = 4 << 30;
+/// More steps than a run makes in a year.
+const STEPS_LIMIT: u64 = 1 << 48;
 
 /// The boot keyframe as it arrives.
 #[derive(Default)]
@@ -308,6 +329,8 @@ struct BootParts {
     key: Option<Content>,
     keyframe: Option<Keyframe>,
     writer: Option<TraceWriter>,
+    /// Of its records so far.
+    steps: u64,
 }
 
 impl BootParts {
@@ -324,7 +347,7 @@ impl BootParts {
             return refuse("it has records of a boot and no boot keyframe");
         };
         let left = keyframe.records.saturating_sub(writer.records());
-        add_records(writer, chunk, left)
+        add_records(writer, chunk, left, &mut self.steps)
     }
 
     fn finish(self, spec: &Spec, recording: &Recording) -> Result<(), Bad> {
@@ -361,8 +384,8 @@ fn want(pages: impl Iterator<Item = PageHash>, wanted: &mut BTreeSet<PageHash>) 
     Ok(())
 }
 
-/// Adds the records of a chunk, `left` at most.
-fn add_records(writer: &mut TraceWriter, chunk: &[u8], left: u64) -> Result<(), Bad> {
+/// Adds the records of a chunk, `left` at most, which go on from step `steps`.
+fn add_records(writer: &mut TraceWriter, chunk: &[u8], left: u64, steps: &mut u64) -> Result<(), Bad> {
     let mut rest = chunk;
     let mut left = left;
     while !rest.is_empty() {
@@ -379,6 +402,10 @@ fn add_records(writer: &mut TraceWriter, chunk: &[u8], left: u64) -> Result<(), 
             return refuse("it has more records than its outcome says");
         }
         left -= 1;
+        if header.step < *steps {
+            return refuse("its records are out of order");
+        }
+        *steps = header.step;
         writer.add(&header, &rest[RECORD_HEADER..RECORD_HEADER + payload])?;
         rest = &rest[len..];
     }

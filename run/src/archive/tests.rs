@@ -22,7 +22,7 @@ fn export(
     kind: Kind,
     find: crate::seek::FindImage<'_>,
 ) -> Result<(), ArchiveError> {
-    super::export(home, run, file, kind, find, &AtomicBool::new(false))
+    super::export(home, run, file, kind, find, &|_| {}, &AtomicBool::new(false))
 }
 
 fn import(home: &Home, file: &Path) -> Result<crate::home::RunDir, ArchiveError> {
@@ -84,7 +84,7 @@ fn made(dir: &Path) -> (Home, crate::id::RunId) {
     writer.sync().unwrap();
     let outcome = Outcome {
         end: End::Exited(0),
-        steps: 30,
+        steps: 3000,
         virtual_ns: 1,
         started: Some(6),
         started_ns: 1,
@@ -244,6 +244,26 @@ fn hostile_files_are_refused_and_leave_nothing() {
     bytes.extend(bomb.finish().unwrap());
     refused("a bomb", &bytes);
     println!("{tried} hostile files refused");
+    // What nobody records is refused for what it is, with all checksums right.
+    let refused_for = |words: &str, bytes: &[u8]| {
+        std::fs::write(&file, bytes).unwrap();
+        let error = import(&other, &file).unwrap_err().to_string();
+        assert!(error.contains(words), "{words}: {error}");
+        assert!(other.runs().is_empty() && other.open_runs().is_empty(), "{words} left something");
+    };
+    let with_outcome = |change: &dyn Fn(&mut Outcome)| {
+        with(&|l| {
+            let bytes = &mut l[at(tag::OUTCOME)].1;
+            let mut outcome = crate::envelope::decode(crate::outcome::FILE, bytes, &file).unwrap();
+            change(&mut outcome);
+            *bytes = crate::envelope::encode(crate::outcome::FILE, &outcome);
+        })
+    };
+    refused_for("impossible steps", &with_outcome(&|outcome| outcome.steps = u64::MAX));
+    refused_for("impossible steps", &with_outcome(&|outcome| outcome.started = Some(3001)));
+    refused_for("after its end", &with_outcome(&|outcome| outcome.steps = 15));
+    refused_for("builds on one that is not there", &with(&|l| drop(l.remove(at(tag::KEYFRAME)))));
+    refused_for("out of order", &with(&|l| l.swap(at(tag::RECORDS), at(tag::RECORDS) + 1)));
     // And the good one is still good.
     std::fs::write(&file, &good).unwrap();
     import(&other, &file).unwrap();
@@ -422,7 +442,15 @@ fn bombs_take_bounded_memory() {
     assert!(error.contains("different pages"), "{error}");
     // Records without end, in a file of some kilobytes.
     let mut bomb = zstd::stream::write::Encoder::new(Vec::new(), 1).unwrap();
-    let records = &list.iter().find(|(tag, _)| *tag == tag::RECORDS).unwrap().1;
+    let mut records = list.iter().find(|(tag, _)| *tag == tag::RECORDS).unwrap().1.clone();
+    // All of one step: in order however often they come.
+    let mut at = 0;
+    while let Some(bytes) = records.get_mut(at..at + crate::trace::RECORD_HEADER) {
+        let mut header: RecordHeader = bytemuck::pod_read_unaligned(bytes);
+        header.step = 3000;
+        bytes.copy_from_slice(bytemuck::bytes_of(&header));
+        at += header.len as usize;
+    }
     for (tag, bytes) in list[..4].iter().chain(std::iter::repeat_n(&(tag::RECORDS, records.clone()), 4000)) {
         bomb.write_all(&[*tag]).unwrap();
         bomb.write_all(&(bytes.len() as u64).to_le_bytes()).unwrap();

@@ -10,6 +10,7 @@ use std::{
 
 use super::{ArchiveError, ENTRY_LIMIT, MAGIC, PAGES_LIMIT, VERSION, images::Images, tag, target};
 use crate::{
+    boot::{self, Kernel},
     durable, envelope,
     error::StageError,
     home::{Home, RunDir},
@@ -119,6 +120,7 @@ pub fn export(
     path: &Path,
     kind: Kind,
     find: FindImage<'_>,
+    notice: &dyn Fn(&str),
     interrupted: &AtomicBool,
 ) -> Result<(), ArchiveError> {
     if !run.is_finished() || run.outcome().map_err(StageError::from)?.is_none() {
@@ -130,6 +132,9 @@ pub fn export(
     let trace = seek::whole_trace(run)?;
     let target = target::resolve(path)?;
     // What may take long or fail by itself, before anything is written.
+    if kind != Kind::View {
+        have_boot(home, run, notice)?;
+    }
     let images = match kind {
         Kind::View => None,
         _ => Some(Images::open(home, run, kind, find, interrupted).map_err(|error| error.told(path))?),
@@ -157,6 +162,19 @@ pub fn export(
     })
 }
 
+/// Sees to the boot keyframe a run was recorded over: one that is damaged or gone is made again.
+fn have_boot(home: &Home, run: &RunDir, notice: &dyn Fn(&str)) -> Result<(), StageError> {
+    let Some(recording) = run.recording()? else { return Ok(()) };
+    let spec = run.spec()?;
+    // An imported run's own one is not for others, and cannot be made.
+    if keyframe::list(&run.own_boot()).is_empty()
+        && recording.boot == Some(boot::key(&spec, recording.engine))
+    {
+        boot::ensure(home, &spec, recording.engine, &|| Kernel::of(home, &spec), notice)?;
+    }
+    Ok(())
+}
+
 fn fill<W: Write>(
     home: &Home,
     run: &RunDir,
@@ -182,14 +200,15 @@ fn fill<W: Write>(
     if let Some(boot) = recording.and_then(|recording| recording.boot) {
         let own = run.own_boot();
         let dir = if keyframe::list(&own).is_empty() { home.boot_dir(boot) } else { own };
-        if let Some(step) = keyframe::list(&dir).pop() {
-            let keyframe = keyframe::read(&dir.join(keyframe::file_name(step)), "boot", step)
-                .map_err(StageError::from)?;
-            out.entry(tag::BOOT_KEY, &boot.0)?;
-            out.limited(run, tag::BOOT, &envelope::encode(keyframe::FILE, &keyframe))?;
-            pages.extend(keyframe.pages.iter().map(|at| at.hash));
-            out.records(tag::BOOT_RECORDS, &TraceReader::open(&dir).map_err(StageError::from)?)?;
-        }
+        let Some(step) = keyframe::list(&dir).pop() else {
+            return Err(StageError::Boot(format!("{boot}, which run {} builds on, is gone", run.id())).into());
+        };
+        let keyframe =
+            keyframe::read(&dir.join(keyframe::file_name(step)), "boot", step).map_err(StageError::from)?;
+        out.entry(tag::BOOT_KEY, &boot.0)?;
+        out.limited(run, tag::BOOT, &envelope::encode(keyframe::FILE, &keyframe))?;
+        pages.extend(keyframe.pages.iter().map(|at| at.hash));
+        out.records(tag::BOOT_RECORDS, &TraceReader::open(&dir).map_err(StageError::from)?)?;
     }
     let id = run.id().to_string();
     for step in keyframe::list(&run.keyframes()) {

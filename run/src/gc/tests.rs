@@ -117,6 +117,29 @@ fn what_a_killed_process_was_making_goes() {
 }
 
 #[test]
+fn keyframes_of_a_run_in_use_stay_and_one_without_a_spec_can_be_removed() {
+    let dir = Scratch::new("gc");
+    let home = Home::open(dir.path()).unwrap();
+    let boot = Content([1; 32]);
+    boot_keyframe(&home, boot, &[1]);
+    let id = record(&home, 1, boot, Content([0; 32]), &[10]);
+    let reader = home.run(id).unwrap();
+    assert!(matches!(prune(&home.run(id).unwrap()), Err(RunError::Busy(_))));
+    assert!(!keyframe::list(&reader.keyframes()).is_empty());
+    drop(reader);
+    let open = home.begin(&crate::spec::tests::sample()).unwrap();
+    assert!(matches!(prune(&home.run(open.dir().id()).unwrap()), Err(RunError::Busy(_))));
+    open.discard().unwrap();
+    assert!(prune(&home.run(id).unwrap()).unwrap() > 0);
+    std::fs::remove_file(home.run(id).unwrap().path().join("spec")).unwrap();
+    let (runs, broken) = crate::list::runs(&home, &crate::list::Filter::default());
+    assert!(runs.is_empty() && broken[0].to_string().contains("it is gone"), "{broken:?}");
+    assert!(collect(&home, false, false).unwrap().damaged[0].contains("rewind rm"));
+    home.run(id).unwrap().remove().unwrap();
+    assert!(collect(&home, false, false).unwrap().damaged.is_empty());
+}
+
+#[test]
 fn damage_is_reported_and_newer_formats_stop_it() {
     let dir = Scratch::new("gc");
     let home = Home::open(dir.path()).unwrap();
@@ -126,25 +149,28 @@ fn damage_is_reported_and_newer_formats_stop_it() {
     record(&home, 2, boot, Content([0; 32]), &[20]);
     let path = home.run(run).unwrap().keyframes().join(keyframe::file_name(20));
     let mut bytes = std::fs::read(&path).unwrap();
-    bytes[8] = 99; // its version
-    std::fs::write(&path, &bytes).unwrap();
+    let as_version = |bytes: &[u8], version: u8| {
+        let mut bytes = bytes.to_vec();
+        bytes[8] = version;
+        let content = bytes.len() - 32;
+        let hash = blake3::hash(&bytes[..content]);
+        bytes[content..].copy_from_slice(hash.as_bytes());
+        bytes
+    };
+    std::fs::write(&path, as_version(&bytes, 99)).unwrap();
     let error = collect(&home, false, false).unwrap_err().to_string();
     assert!(error.contains("nothing was removed") && error.contains("version 99"), "{error}");
     assert!(has(&home, 110));
     // A boot keyframe can be made again, so an old one is no reason to stop.
     let old = home.boot_dir(boot).join(keyframe::file_name(5));
     let now = std::fs::read(&old).unwrap();
-    let mut before = now.clone();
-    before[8] = 1;
-    bytes[8] = keyframe::FILE.version as u8;
     std::fs::write(&path, &bytes).unwrap();
-    std::fs::write(&old, &before).unwrap();
+    std::fs::write(&old, as_version(&now, 1)).unwrap();
     let done = collect(&home, false, false).unwrap();
     assert!(done.damaged.len() == 1 && done.damaged[0].contains("version 1"), "{:?}", done.damaged);
     assert!(!old.exists() && done.damaged[0].contains("removed"), "{:?}", done.damaged);
     boot_keyframe(&home, boot, &[1]);
     assert!(std::fs::read(&old).unwrap() == now);
-    bytes[8] = keyframe::FILE.version as u8;
     bytes[40] ^= 1;
     std::fs::write(&path, &bytes).unwrap();
     let done = collect(&home, false, false).unwrap();

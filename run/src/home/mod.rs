@@ -167,7 +167,7 @@ impl Home {
     pub fn run(&self, id: RunId) -> Result<RunDir, RunError> {
         let finished = self.path.join("runs").join(id.to_string());
         if finished.is_dir() {
-            return RunDir::open(id, finished);
+            return RunDir::at(id, finished);
         }
         RunDir::open(id, self.path.join("open").join(id.to_string()))
     }
@@ -197,8 +197,17 @@ impl Home {
         found.collect()
     }
 
-    /// Begins recording `spec`: a directory under a provisional id, locked.
+    /// Begins recording `spec`: a directory under a provisional id, locked. A run of it that a newer program made is
+    /// refused here, as it could not be replaced at the end.
     pub fn begin(&self, spec: &Spec) -> Result<OpenRun, RunError> {
+        let id = spec.id();
+        let there = self.path.join("runs").join(id.to_string());
+        if there.is_dir()
+            && let Err(error) = RunDir::at(id, there)?.outcome()
+            && !whole::is_damage(&error)
+        {
+            return Err(error);
+        }
         OpenRun::begin(&self.path, &self.pages, spec)
     }
 

@@ -7,7 +7,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{RunDir, RunError, whole::Fault};
+use super::{RunDir, RunError, run_dir, whole::Fault};
 use crate::{
     durable::{self, WriteError},
     envelope,
@@ -142,7 +142,15 @@ impl OpenRun {
         let id = spec.id();
         let path = self.home.join("runs").join(id.to_string());
         let mut replaced = false;
-        if path.is_dir() {
+        loop {
+            if !path.is_dir() {
+                match durable::rename(&self.dir.path, &path) {
+                    // Another recorder of the same spec came first.
+                    Err(_) if path.is_dir() => continue,
+                    other => other?,
+                }
+                break;
+            }
             let old = RunDir::at(id, path.clone())?;
             if !self.replaces(&old, &spec, outcome)? {
                 durable::remove_dir(self.dir.path())?;
@@ -158,16 +166,38 @@ impl OpenRun {
                 Err(error) => return Err(error.into()),
             }
             replaced = true;
-            // In one step: whoever dies leaves one of the two. The old one is then where a dead recording would be.
-            durable::exchange(&self.dir.path, &path)?;
-            durable::remove_dir(&self.dir.path)?;
-        } else {
-            durable::rename(&self.dir.path, &path)?;
+            take_place(&self.dir.path, &path)?;
+            break;
         }
         drop(self.dir);
         let dir = RunDir::open(id, path)?;
         Ok(if replaced { Finished::Replaced(dir) } else { Finished::New(dir) })
     }
+}
+
+/// Puts the run in `new` in the place of the one at `path`.
+fn take_place(new: &Path, path: &Path) -> Result<(), WriteError> {
+    // In one step: whoever dies leaves one of the two. The old one is then where a dead recording would be.
+    match durable::exchange(new, path) {
+        Ok(()) => durable::remove_dir(new),
+        // Not all file systems can (NFS cannot): then whoever dies between leaves both under other names.
+        Err(error) if is_unsupported(error.io()) => take_place_by_renaming(new, path),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn take_place_by_renaming(new: &Path, path: &Path) -> Result<(), WriteError> {
+    let gone = run_dir::removed(path);
+    durable::remove_dir(&gone)?;
+    durable::rename(path, &gone)?;
+    durable::rename(new, path)?;
+    durable::remove_dir(&gone)
+}
+
+fn is_unsupported(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    Errno::from_io_error(error)
+        .is_some_and(|errno| [Errno::INVAL, Errno::NOSYS, Errno::NOTSUP].contains(&errno))
 }
 
 /// Why a recording could not be finished.

@@ -21,6 +21,9 @@ use crate::{
     trace::{TraceError, TraceReader},
 };
 
+/// The file in which a fork says how many records its parent's part of its trace has.
+const INHERITED: &str = "inherited";
+
 /// Why a run could not be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -76,6 +79,12 @@ pub enum RunError {
     Write(#[from] WriteError),
 }
 
+/// Where a run that is on its way out is for that time; gc knows it again.
+pub(super) fn removed(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.removed"))
+}
+
 /// The directory of one run, held against removal while this lives.
 #[derive(Debug)]
 pub struct RunDir {
@@ -94,7 +103,9 @@ impl RunDir {
 
     /// As `open`, whatever is in the directory.
     pub(super) fn at(id: RunId, path: PathBuf) -> Result<RunDir, RunError> {
-        let lock = File::open(path.join("lock")).ok();
+        // An exclusive lock needs a file that can be written where the home is on NFS (flock(2)).
+        let lock = path.join("lock");
+        let lock = File::options().read(true).write(true).open(&lock).or_else(|_| File::open(&lock)).ok();
         if let Some(lock) = &lock {
             match lock.try_lock_shared() {
                 // A recorder holds its open run exclusively, and readers may look on.
@@ -121,8 +132,15 @@ impl RunDir {
 
     /// Its spec. For a finished run, checked to be the one its id is the hash of.
     pub fn spec(&self) -> Result<Spec, RunError> {
-        let spec: Spec =
-            envelope::read(spec::FILE, &self.path.join("spec")).map_err(|source| self.file(source))?;
+        let path = self.path.join("spec");
+        let spec: Spec = envelope::read(spec::FILE, &path).map_err(|source| match source {
+            ReadError::Io { source, .. }
+                if source.kind() == io::ErrorKind::NotFound && self.path.is_dir() =>
+            {
+                self.file(ReadError::Damaged { path, what: "it is gone" })
+            }
+            source => self.file(source),
+        })?;
         let holds = spec.id();
         if self.is_finished() && holds != self.id {
             return Err(RunError::Mismatch { id: self.id, holds });
@@ -193,7 +211,24 @@ impl RunDir {
 
     /// Its trace.
     pub fn trace(&self) -> Result<TraceReader, RunError> {
-        TraceReader::open(&self.path).map_err(|source| RunError::Trace { id: self.id, source })
+        let mut trace =
+            TraceReader::open(&self.path).map_err(|source| RunError::Trace { id: self.id, source })?;
+        // The parent's files that a fork shares end with its own first record: without one it is written where.
+        let records = self.outcome().ok().flatten().map(|outcome| outcome.records);
+        if let Some(records) = records.or_else(|| trace.own_is_empty().then(|| self.inherited()).flatten()) {
+            trace.cut(records);
+        }
+        Ok(trace)
+    }
+
+    /// Records that a fork has of its parent's; none of another run.
+    fn inherited(&self) -> Option<u64> {
+        std::fs::read_to_string(self.path.join(INHERITED)).ok()?.trim().parse().ok()
+    }
+
+    /// Notes how many records a fork has of its parent's.
+    pub(crate) fn inherits(&self, records: u64) -> Result<(), WriteError> {
+        durable::replace(&self.path.join(INHERITED), format!("{records}\n").as_bytes())
     }
 
     /// Where its keyframes are.
@@ -223,7 +258,7 @@ impl RunDir {
     }
 
     /// Takes the run for itself, unless another process holds it.
-    pub(super) fn alone(&self) -> Result<(), RunError> {
+    pub(crate) fn alone(&self) -> Result<(), RunError> {
         match self.lock.as_ref().map(File::try_lock) {
             None | Some(Ok(())) => Ok(()),
             Some(Err(TryLockError::WouldBlock)) => Err(RunError::Busy(self.id)),
@@ -235,7 +270,7 @@ impl RunDir {
     pub fn remove(self) -> Result<(), RunError> {
         self.alone()?;
         // Out of sight at once, so that a process that dies half-way leaves no half a run.
-        let gone = self.path.with_file_name(format!(".{}.removed", self.id));
+        let gone = removed(&self.path);
         durable::remove_dir(&gone)?;
         durable::rename(&self.path, &gone)?;
         durable::remove_dir(&gone)?;

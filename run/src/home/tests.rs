@@ -214,6 +214,66 @@ fn homes_of_other_versions_and_other_directories_are_refused() {
 }
 
 #[test]
+fn a_run_of_a_newer_program_is_refused_before_it_is_recorded_again() {
+    use crate::envelope::{Kind, ReadError, write};
+    let dir = Scratch::new("home");
+    let home = Home::open(dir.path()).unwrap();
+    record(&home, &outcome(4, End::Exited(0))).unwrap();
+    let path = dir.path().join("runs").join(sample().id().to_string()).join("outcome");
+    let as_version = |version| {
+        write(Kind { version, ..crate::outcome::FILE }, &path, &7u64).unwrap();
+        std::fs::read(&path).unwrap()
+    };
+    let newer = as_version(crate::outcome::FILE.version + 1);
+    let error = home.begin(&sample()).unwrap_err();
+    assert!(matches!(error, RunError::File { source: ReadError::Version { .. }, .. }), "{error}");
+    assert!(error.to_string().contains("update this program"), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), newer);
+    assert!(home.open_runs().is_empty());
+    as_version(crate::outcome::FILE.version - 1);
+    record(&home, &outcome(4, End::Exited(0))).unwrap();
+    assert!(home.finished(&sample()).is_some());
+}
+
+#[test]
+fn a_fork_without_records_of_its_own_has_its_parents_up_to_where_it_began() {
+    let dir = Scratch::new("home");
+    let home = Home::open(dir.path()).unwrap();
+    let mut spec = sample();
+    let parent = home.begin(&spec).unwrap();
+    (0..9).for_each(|n| write_trace(&parent, format!("{n}").as_bytes()));
+    let whole = parent.dir().trace().unwrap().records();
+    spec.job.epoch += 1;
+    let fork = home.begin(&spec).unwrap();
+    let path = fork.dir().path().to_owned();
+    std::fs::copy(parent.dir().path().join("trace"), crate::trace::prefix_path(&path, 0)).unwrap();
+    TraceWriter::create_after(&path, 0, Default::default()).unwrap().sync().unwrap();
+    fork.dir().inherits(0).unwrap();
+    assert!(whole > 0);
+    assert_eq!(fork.dir().trace().unwrap().records(), 0, "while it is recorded");
+    let mut done = outcome(3, End::Interrupted);
+    done.records = 0;
+    let Finished::New(fork) = fork.finish(&InputLog::default(), &done, &recording()).unwrap() else {
+        panic!("not new")
+    };
+    std::fs::remove_file(fork.path().join("inherited")).unwrap();
+    assert_eq!(fork.trace().unwrap().records(), 0, "as recorded before that file was written");
+}
+
+#[test]
+fn a_run_takes_the_place_of_another_where_paths_cannot_be_exchanged() {
+    let dir = Scratch::new("home");
+    let (one, other) = (dir.path().join("new"), dir.path().join("old"));
+    for (path, text) in [(&one, "new"), (&other, "old")] {
+        std::fs::create_dir(path).unwrap();
+        std::fs::write(path.join("x"), text).unwrap();
+    }
+    super::open_run::take_place_by_renaming(&one, &other).unwrap();
+    assert_eq!(std::fs::read_to_string(other.join("x")).unwrap(), "new");
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
+}
+
+#[test]
 fn gc_needs_the_home_alone_and_rm_the_run() {
     let dir = Scratch::new("home");
     let (a, b) = (Home::open(dir.path()).unwrap(), Home::open(dir.path()).unwrap());

@@ -27,7 +27,8 @@ impl From<RunError> for Fault {
     }
 }
 
-fn is_damage(error: &RunError) -> bool {
+/// Would recording the run again mend it?
+pub(super) fn is_damage(error: &RunError) -> bool {
     match error {
         RunError::File { source, .. } => is_bad_file(source),
         RunError::Trace { source: TraceError::Io { source, .. }, .. } => {
@@ -38,11 +39,12 @@ fn is_damage(error: &RunError) -> bool {
     }
 }
 
-/// Damaged, gone, or of another version, which is of no more use here, and may be damage too.
+/// Damaged, gone, or of an older version, which is of no more use here. A newer program's is not replaced.
 fn is_bad_file(error: &ReadError) -> bool {
     match error {
         ReadError::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
-        ReadError::Version { .. } | ReadError::Foreign { .. } | ReadError::Damaged { .. } => true,
+        ReadError::Version { found, known, .. } => found < known,
+        ReadError::Foreign { .. } | ReadError::Damaged { .. } => true,
     }
 }
 

@@ -247,6 +247,9 @@ impl Recorder<'_> {
             None => self.begin_at_boot(dir)?,
             Some((parent, step)) => self.begin_at_fork(dir, stage, parent, step)?,
         };
+        if self.inputs.parent.is_some() {
+            open.dir().inherits(start.records)?;
+        }
         let writer = TraceWriter::create_after(dir, start.records, start.hasher.clone())?;
         let mut sink = Sink {
             writer,
@@ -282,6 +285,8 @@ impl Recorder<'_> {
         sink.writer.sync()?;
         let origins: Vec<Vec<u8>> =
             self.inputs.roots.iter().filter_map(|root| root.origin.as_ref()).map(|origin| origin()).collect();
+        // What the run needs lasts before anything more is read: of that a full disk may only cost what is more.
+        self.home.pages().sync()?;
         let kept = self.opened.keep(self.home, &sink.programs, options.gather);
         self.home.pages().sync()?;
         if !origins.is_empty() {

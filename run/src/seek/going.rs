@@ -2,7 +2,7 @@
 
 use vmm::{Stop, Until};
 
-use super::Timeline;
+use super::{OnRecord, Timeline};
 use crate::{error::StageError, stage::Checkpoint as Inner, verify::Verifier};
 
 /// A place in memory to come back to.
@@ -36,9 +36,24 @@ impl Timeline<'_> {
     /// Runs on from where the machine is until it stops, at `until` or for a watch, a breakpoint, the end or an
     /// interruption. Every event on the way is checked against the recording.
     pub fn go_on(&mut self, until: &Until) -> Result<Stop, StageError> {
+        self.go_on_showing(until, 0, None)
+    }
+
+    /// As [`Timeline::go_on`], with richer records (`level`, `TRACE_*` bits) handed to `on_record`.
+    pub fn go_on_showing(
+        &mut self,
+        until: &Until,
+        level: u32,
+        on_record: Option<OnRecord<'_>>,
+    ) -> Result<Stop, StageError> {
         let mut verifier = Verifier::new(self.trace.from_record(self.records), self.records)
             .stopping(self.stage.machine().interrupter());
+        if let Some(on_record) = on_record {
+            verifier = verifier.showing(on_record);
+        }
+        self.stage.machine().set_trace_level(level);
         let stop = self.stage.run(until, &mut verifier);
+        self.stage.machine().set_trace_level(0);
         let difference = verifier.check()?;
         self.records = verifier.number();
         if let Some(difference) = difference {

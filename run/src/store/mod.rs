@@ -70,15 +70,17 @@ pub enum PageError {
         /// Ours.
         known: u32,
     },
-    /// Not a pack or index at all, or one that was renamed.
-    #[error("{path} does not belong to the page store")]
-    Foreign {
-        /// Which file.
-        path: PathBuf,
-    },
     /// Writing failed.
     #[error(transparent)]
     Write(#[from] WriteError),
+    /// Writing pages had failed before, whose caller may have gone on.
+    #[error("not all pages came to {store}: {why}")]
+    Lost {
+        /// The store.
+        store: PathBuf,
+        /// The error then.
+        why: String,
+    },
 }
 
 /// The page store of one home. Cheap to open: nothing is read before the first page is asked for or put.
@@ -124,8 +126,9 @@ impl PageStore {
         }
         let mut packs = self.lock();
         packs.load_once()?;
-        if packs.find(hash).is_none() {
-            return packs.append(hash, page);
+        match packs.find(hash) {
+            None => return packs.append(hash, page),
+            Some(at) => packs.rely_on(at),
         }
         drop(packs);
         self.mend_if_doubted(hash, page)
@@ -206,7 +209,8 @@ impl PageStore {
         }
     }
 
-    /// Makes everything put so far last. Only then may a keyframe name the pages.
+    /// Makes everything put so far last. Only then may a keyframe name the pages. An error is one of any page put since the
+    /// last call.
     pub fn sync(&self) -> Result<(), PageError> {
         self.lock().sync()
     }

@@ -1,10 +1,9 @@
 //! The packs on disk: their index in memory, the one this process writes, reading back.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs::{File, TryLockError},
     io::{self, Read},
-    os::unix::fs::FileExt,
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -33,6 +32,12 @@ pub(super) struct Packs {
     writer: Option<Writer>,
     /// Packs up to this number are not written to.
     closed: u32,
+    /// Why pages that somebody has put were dropped since the last sync, which has to say so.
+    lost: Option<String>,
+    /// Packs of other processes whose pages somebody here relies on since the last sync.
+    relied_on: BTreeSet<u32>,
+    /// Bytes of their indexes that are known to be on the disk.
+    on_disk: BTreeMap<u32, u64>,
 }
 
 struct Writer {
@@ -79,6 +84,9 @@ impl Packs {
             loaded: false,
             writer: None,
             closed,
+            lost: None,
+            relied_on: BTreeSet::new(),
+            on_disk: BTreeMap::new(),
         }
     }
 
@@ -121,11 +129,8 @@ impl Packs {
             return Ok(file.clone());
         }
         let path = pack_path(&self.dir, number);
-        let io = |source| PageError::Io { path: path.clone(), source };
-        let file = File::open(&path).map_err(io)?;
-        let mut header = [0; HEADER as usize];
-        file.read_exact_at(&mut header, 0).map_err(io)?;
-        check_header(&header, index::PACK_MAGIC, number, &path)?;
+        // Its header is not looked at: each page is checked by its own hash.
+        let file = File::open(&path).map_err(|source| PageError::Io { path, source })?;
         Ok(self.files.entry(number).or_insert(Arc::new(file)).clone())
     }
 
@@ -142,8 +147,7 @@ impl Packs {
 
     pub(super) fn append(&mut self, hash: PageHash, page: &[u8; PAGE_SIZE]) -> Result<(), PageError> {
         if self.writer.as_ref().is_some_and(|w| w.pack.len() + w.gathered.len() as u64 >= PACK_LIMIT) {
-            self.sync()?;
-            self.writer = None;
+            self.close()?;
         }
         let mut writer = match self.writer.take() {
             Some(writer) => writer,
@@ -162,16 +166,56 @@ impl Packs {
         let Some(writer) = &mut self.writer else { return Ok(()) };
         if let Err(error) = writer.flush() {
             self.forget_unwritten();
+            self.lost = Some(error.to_string());
             return Err(error);
         }
         Ok(())
     }
 
+    /// Makes all that was put since the last call last, or says that it does not.
     pub(super) fn sync(&mut self) -> Result<(), PageError> {
+        if let Some(why) = self.lost.take() {
+            return Err(PageError::Lost { store: self.dir.clone(), why });
+        }
+        self.sync_relied_on()?;
         let Some(writer) = &mut self.writer else { return Ok(()) };
         if let Err(error) = writer.sync() {
             self.forget_unwritten();
             return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Done with the pack that is written to.
+    fn close(&mut self) -> Result<(), PageError> {
+        if let Some(mut writer) = self.writer.take()
+            && let Err(error) = writer.sync()
+        {
+            self.forget_unwritten();
+            self.lost = Some(error.to_string());
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    /// Whoever stored a page here already is taken at its word: it counts on it.
+    pub(super) fn rely_on(&mut self, at: Location) {
+        if self.writer.as_ref().is_none_or(|writer| writer.number != at.pack) {
+            self.relied_on.insert(at.pack);
+        }
+    }
+
+    /// The process whose pages are relied on may not have come to syncing its index yet (the pack it has).
+    fn sync_relied_on(&mut self) -> Result<(), PageError> {
+        for number in std::mem::take(&mut self.relied_on) {
+            let seen = self.seen.get(&number).copied().unwrap_or(0);
+            if self.on_disk.get(&number).is_some_and(|known| *known >= seen) {
+                continue;
+            }
+            let path = index_path(&self.dir, number);
+            let synced = File::open(&path).and_then(|file| file.sync_data());
+            synced.map_err(|source| PageError::Io { path, source })?;
+            self.on_disk.insert(number, seen);
         }
         Ok(())
     }
@@ -185,7 +229,7 @@ impl Packs {
         self.loaded = false;
     }
 
-    /// Locks a pack that is neither full nor another process's, newest first, or starts a new one.
+    /// Locks a pack that is neither full, foreign nor another process's, newest first, or starts a new one.
     fn open_writer(&mut self) -> Result<Writer, PageError> {
         durable::create_dir(&self.dir)?;
         let numbers = list(&self.dir);
@@ -217,6 +261,9 @@ impl Packs {
         }
         // `gc` may have removed the file between opening and locking.
         if !path.exists() {
+            return Ok(None);
+        }
+        if scan_index(&self.dir, number, 0)?.is_some_and(|scan| scan.foreign) {
             return Ok(None);
         }
         let valid = self.load_index(number)?;
@@ -277,9 +324,12 @@ pub(super) struct Scan {
     pub(super) entries: Vec<(PageHash, Location)>,
     /// Bytes of the index up to and with the last of them.
     pub(super) valid: u64,
+    /// Neither its header nor any entry is one of this pack's: what it holds cannot be reached.
+    pub(super) foreign: bool,
 }
 
-/// Reads an index from byte `from` on; `None` if there is nothing there.
+/// Reads an index from byte `from` on; `None` if there is nothing there. Entries have their own checks, so a damaged
+/// header costs nothing.
 pub(super) fn scan_index(dir: &Path, number: u32, from: u64) -> Result<Option<Scan>, PageError> {
     let path = index_path(dir, number);
     let io = |source| PageError::Io { path: path.clone(), source };
@@ -293,13 +343,13 @@ pub(super) fn scan_index(dir: &Path, number: u32, from: u64) -> Result<Option<Sc
     }
     let mut header = [0; HEADER as usize];
     file.read_exact(&mut header).map_err(io)?;
-    check_header(&header, index::INDEX_MAGIC, number, &path)?;
+    let headed = header == index::header(index::INDEX_MAGIC, number);
     let from = from.max(HEADER);
     let pack_len = std::fs::metadata(pack_path(dir, number)).map_or(0, |meta| meta.len());
     io::Seek::seek(&mut file, io::SeekFrom::Start(from)).map_err(io)?;
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(io)?;
-    let mut scan = Scan { entries: Vec::with_capacity(bytes.len() / ENTRY), valid: from };
+    let mut scan = Scan { entries: Vec::with_capacity(bytes.len() / ENTRY), valid: from, foreign: false };
     let (entries, _torn) = bytes.as_chunks::<ENTRY>();
     for (i, entry) in entries.iter().enumerate() {
         let inside = |at: &Location| {
@@ -313,6 +363,10 @@ pub(super) fn scan_index(dir: &Path, number: u32, from: u64) -> Result<Option<Sc
             scan.valid = from + (i as u64 + 1) * ENTRY as u64;
         }
     }
+    if !headed && from == HEADER && scan.entries.is_empty() {
+        check_version(&header, number, &path)?;
+        scan.foreign = true;
+    }
     Ok(Some(scan))
 }
 
@@ -323,14 +377,12 @@ fn index_end(dir: &Path, number: u32) -> Result<u64, PageError> {
     Ok(scan.and_then(end).unwrap_or(HEADER))
 }
 
-fn check_header(header: &[u8], magic: [u8; 8], number: u32, path: &Path) -> Result<(), PageError> {
-    let expected = index::header(magic, number);
-    if header == expected {
+/// Refuses the index of another version of this program.
+fn check_version(header: &[u8], number: u32, path: &Path) -> Result<(), PageError> {
+    let expected = index::header(index::INDEX_MAGIC, number);
+    if header[..8] != expected[..8] || header[12..] != expected[12..] {
         return Ok(());
     }
-    if header[..8] == magic && header[12..] == expected[12..] {
-        let found = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
-        return Err(PageError::Version { path: path.to_owned(), found, known: index::VERSION });
-    }
-    Err(PageError::Foreign { path: path.to_owned() })
+    let found = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+    Err(PageError::Version { path: path.to_owned(), found, known: index::VERSION })
 }

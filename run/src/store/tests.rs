@@ -171,12 +171,109 @@ fn other_versions_and_strangers_are_refused_by_name() {
     store.sync().unwrap();
     drop(store);
     let idx = packs::index_path(dir.path(), 1);
-    let file = File::options().write(true).open(&idx).unwrap();
-    file.write_all_at(&[7], 8).unwrap();
+    let whole = std::fs::read(&idx).unwrap();
+    // Entries that another version has checks for.
+    let mut other = whole.clone();
+    other[8] = 7;
+    other[16..].fill(1);
+    std::fs::write(&idx, &other).unwrap();
     let error = get(&PageStore::open(dir.path()), hash).unwrap_err();
     assert!(error.to_string().contains("version 7"), "{error}");
-    file.write_all_at(b"X", 0).unwrap();
-    assert!(matches!(get(&PageStore::open(dir.path()), hash), Err(PageError::Foreign { .. })));
+}
+
+#[test]
+fn a_damaged_header_costs_nothing_and_strangers_only_their_own_pages() {
+    let dir = Scratch::new("store");
+    let store = PageStore::open(dir.path());
+    let hash = store.put(&page(1)).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    let (pack, idx) = (packs::pack_path(dir.path(), 1), packs::index_path(dir.path(), 1));
+    let (whole_pack, whole_idx) = (std::fs::read(&pack).unwrap(), std::fs::read(&idx).unwrap());
+    for at in 0..index::HEADER as usize {
+        let (mut bad_pack, mut bad_idx) = (whole_pack.clone(), whole_idx.clone());
+        bad_pack[at] ^= 1;
+        bad_idx[at] ^= 1;
+        std::fs::write(&pack, &bad_pack).unwrap();
+        std::fs::write(&idx, &bad_idx).unwrap();
+        let store = PageStore::open(dir.path());
+        assert_eq!(get(&store, hash).unwrap(), page(1), "byte {at}");
+        let second = store.put(&page(2)).unwrap();
+        store.sync().unwrap();
+        drop(store);
+        let store = PageStore::open(dir.path());
+        assert_eq!((get(&store, hash).unwrap(), get(&store, second).unwrap()), (page(1), page(2)));
+        assert_eq!(store.compact(&|_| true, true).unwrap().kept, 2);
+        assert_eq!((get(&store, hash).unwrap(), get(&store, second).unwrap()), (page(1), page(2)));
+        drop(store);
+        for number in packs::list(dir.path()) {
+            std::fs::remove_file(packs::pack_path(dir.path(), number)).unwrap();
+            std::fs::remove_file(packs::index_path(dir.path(), number)).unwrap();
+        }
+    }
+    // Under another number: found nowhere, not written over, and found again when its name is put right.
+    let (strange_pack, strange_idx) = (packs::pack_path(dir.path(), 5), packs::index_path(dir.path(), 5));
+    std::fs::write(&strange_pack, &whole_pack).unwrap();
+    std::fs::write(&strange_idx, &whole_idx).unwrap();
+    let store = PageStore::open(dir.path());
+    assert!(matches!(get(&store, hash), Err(PageError::Missing { .. })));
+    let second = store.put(&page(2)).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    assert_eq!(std::fs::read(&strange_idx).unwrap(), whole_idx);
+    std::fs::rename(&strange_pack, &pack).unwrap();
+    std::fs::rename(&strange_idx, &idx).unwrap();
+    let store = PageStore::open(dir.path());
+    assert_eq!((get(&store, hash).unwrap(), get(&store, second).unwrap()), (page(1), page(2)));
+}
+
+#[test]
+fn a_page_that_could_not_be_written_is_told_of_by_the_next_sync_whoever_has_put_it() {
+    let Some(dir) = child_env() else {
+        return in_child(
+            "store::tests::a_page_that_could_not_be_written_is_told_of_by_the_next_sync_whoever_has_put_it",
+        );
+    };
+    let store = PageStore::open(&dir.join("pages"));
+    // Pages that do not compress: some 1 MiB of them is written before the sync.
+    let noise = |n: u64| {
+        let mut page = [0; PAGE_SIZE];
+        blake3::Hasher::new().update(&n.to_le_bytes()).finalize_xof().fill(&mut page);
+        page
+    };
+    let first = store.put(&noise(0)).unwrap();
+    durable::fault::arm(durable::fault::Fault::NoSpace, 1);
+    let failed = (1..300).filter(|n| store.put(&noise(*n)).is_err()).count();
+    assert!(failed > 0);
+    durable::fault::arm(durable::fault::Fault::NoSpace, u64::MAX >> 3);
+    let late = store.put(&noise(999)).unwrap();
+    let error = store.sync().unwrap_err().to_string();
+    assert!(error.contains("No space left") && error.contains("rewind gc"), "{error}");
+    assert!(matches!(get(&store, first), Err(PageError::Missing { .. })));
+    // Told once: what is put from now on is a new start.
+    store.put(&noise(0)).unwrap();
+    store.sync().unwrap();
+    for (hash, n) in [(first, 0), (late, 999)] {
+        assert_eq!(get(&store, hash).unwrap(), noise(n));
+    }
+}
+
+#[test]
+fn pages_of_another_process_are_relied_on_once_their_index_is_on_the_disk() {
+    let dir = Scratch::new("store");
+    let (a, b) = (PageStore::open(dir.path()), PageStore::open(dir.path()));
+    a.put(&page(1)).unwrap();
+    a.sync().unwrap();
+    let (index, away) = (packs::index_path(dir.path(), 1), dir.path().join("away"));
+    b.put(&page(1)).unwrap();
+    std::fs::rename(&index, &away).unwrap();
+    assert!(matches!(b.sync(), Err(PageError::Io { .. })), "it has nothing of its own to write, and looks");
+    std::fs::rename(&away, &index).unwrap();
+    b.put(&page(1)).unwrap();
+    b.sync().unwrap();
+    b.put(&page(1)).unwrap();
+    std::fs::rename(&index, &away).unwrap();
+    b.sync().unwrap(); // what was seen of it is on the disk: once is enough
 }
 
 /// The work whose every write is a place to die: pages in several syncs, each sync noted in a file the parent

@@ -154,8 +154,13 @@ impl TraceReader {
         Ok(())
     }
 
+    /// Is no whole frame in the run's own file?
+    pub(crate) fn own_is_empty(&self) -> bool {
+        self.frames.last().is_none_or(|last| last.file + 1 < self.files.len())
+    }
+
     /// Forgets all records from number `from` on.
-    fn cut(&mut self, from: u64) {
+    pub(crate) fn cut(&mut self, from: u64) {
         self.frames.retain(|placed| placed.frame.first_record < from);
         if let Some(last) = self.frames.last_mut() {
             last.records = last.records.min((from - last.frame.first_record) as u32);

@@ -1,0 +1,95 @@
+//! Where runs begin and end: the last step's events, ends that differ, a working directory through a link, a boot keyframe
+//! that is gone.
+
+mod support;
+use std::{process::Stdio, time::Duration};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use support::{Job, MEMORY, Sandbox, errors};
+
+/// Lines of `events` about steps up to `to`.
+fn events(home: &Sandbox, id: &str, more: &[&str]) -> Vec<String> {
+    home.ok(&[&["events", id, "--from", "@job"][..], more].concat()).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn richer_events_are_there_to_the_last_step() {
+    let home = Sandbox::new("last");
+    let stuck = home.job(&[], &["sh", "-c", "mkfifo /tmp/f; echo ready; read x < /tmp/f"]);
+    assert!(stuck.errors.contains("stalled"), "{}", stuck.errors);
+    let (plain, rich) = (events(&home, &stuck.id, &[]), events(&home, &stuck.id, &["--syscalls", "--maps"]));
+    let missing: Vec<_> = plain.iter().filter(|line| !rich.contains(line)).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    let enters = |lines: &[String]| lines.iter().filter(|line| line.contains("openat")).count();
+    assert!(enters(&rich) > 0, "{rich:?}");
+    assert!(rich.iter().rev().take(4).any(|line| line.contains("openat")), "what it waits in: {rich:?}");
+    // And those of any one step.
+    let steps: Vec<&str> = plain.iter().map(|line| line.split_whitespace().next().unwrap()).collect();
+    for at in steps.iter().step_by(steps.len().div_ceil(6)) {
+        let bounds = ["--from", at, "--to", at];
+        let one = home.ok(&[&["events", &stuck.id][..], &bounds[..]].concat());
+        let richer = home.ok(&[&["events", &stuck.id, "--syscalls"][..], &bounds[..]].concat());
+        assert!(!one.is_empty());
+        for line in one.lines() {
+            assert!(richer.lines().any(|other| other == line), "step {at}: {line} is not in\n{richer}");
+        }
+    }
+    // A run that was cut off goes on only as far as it went.
+    let cut =
+        home.job(&["--timeout", "1", "--clock", "steps"], &["sh", "-c", "echo on; while :; do :; done"]);
+    assert!(cut.errors.contains("timed out"), "{}", cut.errors);
+    assert!(!events(&home, &cut.id, &["--syscalls"]).is_empty());
+}
+
+#[test]
+fn runs_with_the_same_events_may_end_otherwise() {
+    let home = Sandbox::new("otherwise");
+    let program = ["sh", "-c", "echo on; while :; do :; done"];
+    let cut = home.job(&["--timeout", "1", "--clock", "steps"], &program);
+    let root = support::test_root();
+    let options =
+        ["run", "--engine", "soft", "--memory", MEMORY, "--root", root.to_str().unwrap(), "--clock", "steps"];
+    let mut other = home.command(&options);
+    other.args(["--cwd", "/tmp", "--"]).args(program).stdout(Stdio::null()).stderr(Stdio::piped());
+    let child = other.spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(1500));
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    let stopped = Job::of(&child.wait_with_output().unwrap());
+    assert!(stopped.errors.contains("interrupted"), "{}", stopped.errors);
+    let output = home.output(&["diff", &cut.id, &stopped.id]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{text}{}", errors(&output));
+    assert!(text.contains("timed-out") && text.contains("interrupted"), "{text}");
+}
+
+#[test]
+fn a_boot_keyframe_that_is_gone_is_made_again_for_an_export() {
+    let home = Sandbox::new("boot-gone");
+    let run = home.job(&[], &["echo", "kept"]);
+    std::fs::remove_dir_all(home.home().join("boot")).unwrap();
+    home.ok(&["export", &run.id, "x"]);
+    let elsewhere = Sandbox::bare("boot-elsewhere");
+    std::fs::copy(home.work().join("x"), elsewhere.work().join("x")).unwrap();
+    elsewhere.ok(&["import", "x"]);
+    assert!(elsewhere.ok(&["replay", &run.id]).contains("identical"));
+}
+
+#[test]
+fn a_working_directory_through_a_link_is_the_one_it_leads_to() {
+    let home = Sandbox::apart("cwd");
+    let (real, link) = (home.work().join("real"), home.dir().join("link"));
+    std::fs::create_dir(&real).unwrap();
+    std::fs::write(real.join("note"), "here\n").unwrap();
+    std::os::unix::fs::symlink(&real, &link).unwrap();
+    let through = |cwd: &std::path::Path| {
+        let cwd = cwd.to_str().unwrap();
+        Job::of(
+            &home.output(&["run", "--engine", "soft", "--memory", MEMORY, "--cwd", cwd, "--", "cat", "note"]),
+        )
+    };
+    let (first, second) = (through(&link), through(&real));
+    assert_eq!((&*first.out, &first.id), ("here\n", &second.id), "{}", first.errors);
+}
