@@ -81,14 +81,15 @@ pub(crate) fn notice(text: &str) {
 /// The status after Ctrl-C: 128 and SIGINT, as a shell says it.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Set by Ctrl-C; a second one ends the program at once.
+/// Set by Ctrl-C and SIGTERM; a second one ends the program at once.
 pub(crate) fn interrupted() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
-    let signal = signal_hook::consts::SIGINT;
-    // In this order: at the first Ctrl-C the flag is still unset and the program goes on.
-    signal_hook::flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), flag.clone())
-        .context("cannot watch for Ctrl-C")?;
-    signal_hook::flag::register(signal, flag.clone()).context("cannot watch for Ctrl-C")?;
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // In this order: at the first one the flag is still unset and the program goes on.
+        signal_hook::flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), flag.clone())
+            .context("cannot watch for Ctrl-C")?;
+        signal_hook::flag::register(signal, flag.clone()).context("cannot watch for Ctrl-C")?;
+    }
     Ok(flag)
 }
 

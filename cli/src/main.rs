@@ -15,7 +15,7 @@ mod path_text;
 mod position;
 mod root;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, sync::Arc};
 
 use clap::Parser;
 
@@ -33,6 +33,8 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
+    // A file that may not grow (`ulimit -f`) is an error of its write, and no signal that ends this program without a word.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let done = match Arguments::try_parse() {
         Ok(arguments) => cmd::dispatch(arguments.command).and_then(|code| output::passed().map(|()| code)),
         Err(usage) => said_instead(&usage),

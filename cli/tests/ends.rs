@@ -27,7 +27,7 @@ fn richer_events_are_there_to_the_last_step() {
     assert!(enters(&rich) > 0, "{rich:?}");
     assert!(rich.iter().rev().take(4).any(|line| line.contains("openat")), "what it waits in: {rich:?}");
     // And those of any one step.
-    let steps: Vec<&str> = plain.iter().map(|line| line.split_whitespace().next().unwrap()).collect();
+    let steps: Vec<&str> = plain.iter().map(|line| line.split_whitespace().nth(1).unwrap()).collect();
     for at in steps.iter().step_by(steps.len().div_ceil(6)) {
         let bounds = ["--from", at, "--to", at];
         let one = home.ok(&[&["events", &stuck.id][..], &bounds[..]].concat());
@@ -42,6 +42,31 @@ fn richer_events_are_there_to_the_last_step() {
         home.job(&["--timeout", "1", "--clock", "steps"], &["sh", "-c", "echo on; while :; do :; done"]);
     assert!(cut.errors.contains("timed out"), "{}", cut.errors);
     assert!(!events(&home, &cut.id, &["--syscalls"]).is_empty());
+}
+
+#[test]
+fn a_terminal_shows_what_was_written_last_and_the_status_is_the_jobs() {
+    let home = Sandbox::new("tty-end");
+    for (command, out, status) in [
+        (&["echo", "hi"][..], "hi\r\n", 0),
+        (&["sh", "-c", "echo a; exit 3"], "a\r\n", 3),
+        (&["sh", "-c", "sleep 9 & echo b"], "b\r\n", 0),
+        (&["sh", "-c", "exec >&- 2>&- <&-; exit 4"], "", 4),
+        (&["true"], "", 0),
+    ] {
+        let job = home.job(&["--tty"], command);
+        assert_eq!((&*job.out, job.status), (out, Some(status)), "{command:?}: {}", job.errors);
+    }
+}
+
+#[test]
+fn what_crashed_is_among_the_processes_there() {
+    let home = Sandbox::new("crashed");
+    let job = home.job(&[], &["sh", "-c", "sleep 1 & kill -SEGV $$"]);
+    assert_eq!(job.status, Some(139), "{}", job.errors);
+    let there = home.ok(&["ps", &job.id, "@crash"]);
+    assert!(there.contains("kill -SEGV") || there.contains("sh"), "{there}");
+    assert!(there.lines().count() >= 3, "the shell and what it started: {there}");
 }
 
 #[test]

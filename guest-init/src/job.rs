@@ -82,7 +82,7 @@ fn child_signals() -> io::Result<OwnedFd> {
     }
 }
 
-/// Reaps one process: its id and status, or `None` if none has ended (only with WNOHANG).
+/// Reaps one process: its id and status, or `None` if none has ended or there is none at all (only with WNOHANG).
 fn reap(flags: i32) -> io::Result<Option<(i32, i32)>> {
     let mut status = 0;
     loop {
@@ -91,6 +91,9 @@ fn reap(flags: i32) -> io::Result<Option<(i32, i32)>> {
             Ok(0) => return Ok(None),
             Ok(pid) => return Ok(Some((pid, status))),
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) if e.raw_os_error() == Some(libc::ECHILD) && flags & libc::WNOHANG != 0 => {
+                return Ok(None);
+            }
             Err(e) => return Err(e),
         }
     }

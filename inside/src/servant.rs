@@ -8,7 +8,7 @@ use rewind_platform::{
     state::{Fact, ST_RANKS, ST_SYSCALL, ST_THREAD, ST_TID},
 };
 use vmm::{
-    Machine, Stop, Until,
+    EndReason, Machine, Stop, Until,
     address::{Gpa, Gva, Step},
     memory::PageSet,
 };
@@ -252,9 +252,22 @@ fn run_to(machine: &mut Machine, caller: &Caller) -> Result<(), InsideError> {
                 return Ok(());
             }
             Stop::Interrupted => {}
-            other => return Err(InsideError::Ended(format!("{other:?}"))),
+            other => return Err(ended(other)),
         }
     }
+}
+
+/// What it means that the machine stopped there.
+fn ended(stop: Stop) -> InsideError {
+    InsideError::Ended(match stop {
+        Stop::End(EndReason::PowerOff) => "all its processes were killed, or it was turned off".into(),
+        Stop::End(EndReason::Restart) => "it was restarted".into(),
+        Stop::End(EndReason::Panic { text }) => format!("its kernel panicked: {text}"),
+        Stop::End(EndReason::Stalled) => "nothing in it could go on".into(),
+        Stop::End(EndReason::Idling) => "nothing in it but the same timers went on".into(),
+        Stop::Fault(fault) => fault.to_string(),
+        other => format!("{other:?}"),
+    })
 }
 
 fn tid(machine: &Machine) -> u32 {
@@ -277,7 +290,7 @@ fn next_commit(machine: &mut Machine) -> Result<(), InsideError> {
         match machine.run(&Until::step(next), &mut ())? {
             Stop::Step => return Ok(()),
             Stop::Decision | Stop::Interrupted => {}
-            other => return Err(InsideError::Ended(format!("{other:?}"))),
+            other => return Err(ended(other)),
         }
     }
 }

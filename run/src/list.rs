@@ -86,6 +86,10 @@ pub fn runs(home: &Home, filter: &Filter) -> (Vec<Summary>, Vec<RunError>) {
     for id in home.runs().into_iter().chain(home.open_runs()) {
         // Removed while we look: not an error.
         let Ok(run) = home.run(id) else { continue };
+        // What an import has so far is not a run, nor what a killed one left: gc takes that.
+        if !run.is_finished() && run.is_imported() {
+            continue;
+        }
         // The order of recording is only known to the file system.
         let when = std::fs::metadata(run.path().join("outcome"))
             .or_else(|_| std::fs::metadata(run.path().join("spec")))

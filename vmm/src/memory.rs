@@ -38,7 +38,10 @@ pub enum MemoryError {
         bytes: u64,
     },
     /// The host refused.
-    #[error("cannot map {bytes} bytes of guest memory: {source}")]
+    #[error(
+        "cannot map {bytes} bytes of guest memory: {source} (--memory makes the machine smaller; `ulimit -v` limits this \
+         program)"
+    )]
     Map {
         /// Asked for.
         bytes: u64,

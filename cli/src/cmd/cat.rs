@@ -2,7 +2,7 @@
 
 use std::{ffi::OsString, io, os::unix::ffi::OsStrExt, process::ExitCode};
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use inside::{FileKind, Servant};
 use run::describe::put_text;
 use serde_json::json;
@@ -31,6 +31,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    if args.path.is_empty() {
+        bail!("an empty path names no file");
+    }
     let home = context::home()?;
     let mut timeline = context::throw_away(&home, &args.run, context::engine(args.engine))?;
     let at = position::parse(&args.at, &timeline)?;

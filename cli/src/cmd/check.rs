@@ -27,7 +27,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use run::{
     boot::{self, Boot, Kernel},
     clock::Wall,
-    home::Home,
+    home::{Home, RunDir},
     outcome::End,
     record::{Cut, Inputs, Keyframes, Options},
     root::Root,
@@ -106,6 +106,12 @@ fn duration(text: &str) -> Result<u64, String> {
     }
 }
 
+/// The run that a fork is of, as a hint.
+fn recorded_parent(run: &RunDir) -> String {
+    let parent = run.recording().ok().flatten().and_then(|recording| recording.parent);
+    parent.map_or(String::new(), |(id, _)| format!(", which it is a fork of: {id}"))
+}
+
 /// Everything a schedule's run is made from.
 pub(super) struct Setting {
     home: Home,
@@ -175,9 +181,9 @@ impl Setting {
         let spec = run.spec()?.closed();
         if !spec.schedule.segments().is_empty() {
             bail!(
-                "run {} is one under a schedule: check the undisturbed run of its command, or save and --replay the \
-                 schedule",
-                run.id()
+                "run {} is one under a schedule: give the undisturbed run of its command{}",
+                run.id(),
+                recorded_parent(&run)
             );
         }
         let kernel = Kernel::of(&home, &spec)?;

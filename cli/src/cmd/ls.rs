@@ -102,9 +102,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             continue;
         }
         let end = match (&run.outcome, run.state) {
-            (Some(outcome), _) => outcome.end.word(),
-            (None, State::Recording) => "recording".into(),
-            (None, _) => "died".into(),
+            (Some(outcome), State::Finished) => outcome.end.word(),
+            (_, State::Recording) => "recording".into(),
+            (_, _) => "died".into(),
         };
         let steps = run.outcome.as_ref().map_or(String::from("-"), |outcome| outcome.steps.to_string());
         let fork = run.parent.map_or(String::new(), |(id, step)| format!("  fork of {id} at {step}"));

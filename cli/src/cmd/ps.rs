@@ -28,7 +28,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let run = context::find(&home, &args.run)?;
     let trace = context::trace(&run)?;
     let step = position::step(&args.step, &run)?;
-    let processes = Processes::at(trace.iter(), step)?;
+    // What crashed is there when it does, and gone at the end of the same step.
+    let until = if args.step == "@crash" { step.saturating_sub(1) } else { step };
+    let processes = Processes::at(trace.iter(), until)?;
     let threads = if args.all { processes.all() } else { processes.living() };
     if !args.json {
         output::line(format_args!(

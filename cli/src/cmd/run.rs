@@ -51,7 +51,8 @@ pub(crate) struct JobArgs {
     /// Seed of everything random in the machine
     #[arg(long, value_name = "S", default_value_t = 0)]
     pub(crate) seed: u64,
-    /// Wall clock when the job starts, seconds since 1970
+    /// Wall clock when the job starts, seconds since 1970; files of the root keep their times, and one changed later is in the
+    /// future to `make`
     #[arg(long, value_name = "T", default_value_t = 1_767_225_600, value_parser = clap::value_parser!(i64).range(EPOCHS))]
     pub(crate) epoch: i64,
     /// A file or directory whose content counts as output

@@ -12,7 +12,8 @@ use rewind_platform::record::RecordHeader;
 
 use super::{ArchiveError, ENTRY_LIMIT, MAGIC, PAGES_LIMIT, VERSION, tag};
 use crate::{
-    boot, durable, envelope,
+    boot, durable,
+    envelope::{self, ReadError},
     error::StageError,
     home::{Finished, Home, OpenRun, RunDir},
     input::{self, InputLog},
@@ -151,7 +152,16 @@ impl<R: Read> Entries<'_, R> {
     }
 
     fn decode<T: serde::de::DeserializeOwned>(&self, kind: envelope::Kind, bytes: &[u8]) -> Result<T, Bad> {
-        envelope::decode(kind, bytes, self.path).map_err(|error| Bad::Refused(error.to_string()))
+        envelope::decode(kind, bytes, self.path).map_err(|error| {
+            Bad::Refused(match error {
+                ReadError::Damaged { what, .. } => format!("its {} is damaged ({what})", kind.name),
+                ReadError::Foreign { .. } => format!("its {} is none", kind.name),
+                ReadError::Version { found, known, .. } => {
+                    format!("its {} has format version {found}, and this program reads {known}", kind.name)
+                }
+                ReadError::Io { source, .. } => source.to_string(),
+            })
+        })
     }
 }
 
@@ -193,6 +203,8 @@ impl<R: Read> Import<'_, '_, R> {
         let open = self.home.begin(&spec.closed())?;
         let dir = open.dir().path().to_owned();
         self.open = Some(open);
+        // At once: an import that is killed half-way is no run.
+        durable::replace(&dir.join("imported"), b"this run came from another home\n")?;
         let mut writer = TraceWriter::create(&dir)?;
         let mut boot = BootParts::default();
         let mut steps = 0;
@@ -295,7 +307,6 @@ impl<R: Read> Import<'_, '_, R> {
         if let Some(images) = images.filter(|images| !images.images.is_empty()) {
             envelope::write(kept::FILE, &dir.join("images"), &images)?;
         }
-        durable::replace(&dir.join("imported"), b"this run came from another home\n")?;
         let Some(open) = self.open.take() else { return refuse("it has no run") };
         Ok(match open.finish(&inputs, &outcome, &recording)? {
             Finished::New(run) | Finished::Replaced(run) => Imported { run, known: false },

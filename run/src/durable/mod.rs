@@ -41,6 +41,7 @@ fn remedy(error: &io::Error) -> &'static str {
         io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied => {
             " (set REWIND_HOME to a directory you can write)"
         }
+        io::ErrorKind::FileTooLarge => " (`ulimit -f` says how large files may be)",
         _ => "",
     }
 }

@@ -261,6 +261,20 @@ fn a_fork_without_records_of_its_own_has_its_parents_up_to_where_it_began() {
 }
 
 #[test]
+fn what_a_killed_import_left_is_no_run_and_a_finished_one_is_listed() {
+    let dir = Scratch::new("home");
+    let home = Home::open(dir.path()).unwrap();
+    let listed = || crate::list::runs(&home, &crate::list::Filter::default()).0.len();
+    let open = home.begin(&sample()).unwrap();
+    assert_eq!(listed(), 1);
+    std::fs::write(open.dir().path().join("imported"), "").unwrap();
+    assert_eq!(listed(), 0);
+    write_trace(&open, b"x");
+    open.finish(&InputLog::default(), &outcome(1, End::Exited(0)), &recording()).unwrap();
+    assert_eq!(listed(), 1);
+}
+
+#[test]
 fn a_run_takes_the_place_of_another_where_paths_cannot_be_exchanged() {
     let dir = Scratch::new("home");
     let (one, other) = (dir.path().join("new"), dir.path().join("old"));

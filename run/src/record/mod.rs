@@ -153,7 +153,16 @@ pub fn record(home: &Home, inputs: &Inputs<'_>, options: &mut Options<'_>) -> Re
     match result {
         Ok((log, outcome, recording)) => {
             let run = match open.finish(&log, &outcome, &recording)? {
-                Finished::New(run) | Finished::Same(run) | Finished::Replaced(run) => run,
+                Finished::New(run) | Finished::Replaced(run) => run,
+                Finished::Same(run) => {
+                    if !outcome.end.is_final() {
+                        let id = run.id();
+                        (options.notice)(&format!(
+                            "run {id} is there to its end: what was stopped now is not kept"
+                        ));
+                    }
+                    run
+                }
             };
             Ok(Recorded { run, outcome, recording, found: false })
         }
