@@ -40,7 +40,7 @@ fn richer_events_are_there_to_the_last_step() {
     // A run that was cut off goes on only as far as it went.
     let cut =
         home.job(&["--timeout", "1", "--clock", "steps"], &["sh", "-c", "echo on; while :; do :; done"]);
-    assert!(cut.errors.contains("timed out"), "{}", cut.errors);
+    assert!(cut.errors.contains("timed-out"), "{}", cut.errors);
     assert!(!events(&home, &cut.id, &["--syscalls"]).is_empty());
 }
 
