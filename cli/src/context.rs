@@ -81,16 +81,26 @@ pub(crate) fn notice(text: &str) {
 /// The status after Ctrl-C: 128 and SIGINT, as a shell says it.
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Set by Ctrl-C and SIGTERM; a second one ends the program at once.
+/// Set by Ctrl-C; a second one ends the program at once.
 pub(crate) fn interrupted() -> Result<Arc<AtomicBool>> {
     let flag = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // In this order: at the first one the flag is still unset and the program goes on.
-        signal_hook::flag::register_conditional_shutdown(signal, i32::from(INTERRUPTED), flag.clone())
-            .context("cannot watch for Ctrl-C")?;
-        signal_hook::flag::register(signal, flag.clone()).context("cannot watch for Ctrl-C")?;
-    }
+    set_by(signal_hook::consts::SIGINT, &flag)?;
     Ok(flag)
+}
+
+/// As [`interrupted`], set by SIGTERM too: for what would leave something half done.
+pub(crate) fn stopped() -> Result<Arc<AtomicBool>> {
+    let flag = interrupted()?;
+    set_by(signal_hook::consts::SIGTERM, &flag)?;
+    Ok(flag)
+}
+
+fn set_by(signal: i32, flag: &Arc<AtomicBool>) -> Result<()> {
+    // In this order: at the first one the flag is still unset and the program goes on.
+    signal_hook::flag::register_conditional_shutdown(signal, 128 + signal, flag.clone())
+        .and_then(|_| signal_hook::flag::register(signal, flag.clone()))
+        .with_context(|| format!("cannot watch for signal {signal}"))?;
+    Ok(())
 }
 
 /// Ctrl-C ends this program at once, whatever it does, with [`INTERRUPTED`]: for what leaves nothing behind.

@@ -8,7 +8,7 @@ use run::{
     id::RunId,
     outcome::{End, Outcome},
     seek::Timeline,
-    trace::TraceReader,
+    trace::{Record, TraceReader},
 };
 use vmm::{
     Until,
@@ -100,16 +100,21 @@ fn meaning(text: &str, id: RunId, outcome: Option<&Outcome>, trace: &TraceReader
     Ok(Position { step: Step(number(step)?), offset: Instructions(number(offset)?) })
 }
 
-/// The step at which the last fatal signal that nobody handled was delivered.
-fn crash(id: RunId, trace: &TraceReader) -> Result<u64> {
+/// Is it a fatal signal that nobody handled?
+pub(crate) fn crashes(record: &Record) -> bool {
     /// Signals a fault or an abort gives: SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS.
     const CRASHES: [u32; 7] = [4, 5, 6, 7, 8, 11, 31];
+    let header = &record.header;
+    header.kind == REC_SIGNAL && CRASHES.contains(&header.aux) && long(&record.payload, 3) == 0
+}
+
+/// The step at which the last fatal signal that nobody handled was delivered.
+fn crash(id: RunId, trace: &TraceReader) -> Result<u64> {
     let mut found = None;
     for record in trace.iter() {
         let record = record?;
-        let header = &record.header;
-        if header.kind == REC_SIGNAL && CRASHES.contains(&header.aux) && long(&record.payload, 3) == 0 {
-            found = Some(header.step);
+        if crashes(&record) {
+            found = Some(record.header.step);
         }
     }
     found.with_context(|| format!("nothing crashed in run {id}: no @crash"))

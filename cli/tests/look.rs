@@ -112,7 +112,7 @@ fn cat_prints_a_file_as_it_was_at_a_step() {
     let big: serde_json::Value = serde_json::from_str(&big).unwrap();
     let busybox = std::fs::read("/bin/busybox").unwrap();
     assert_eq!(big["blake3"], blake3::hash(&busybox).to_string(), "all {} bytes", busybox.len());
-    for (path, says) in [("/nope", "no such file"), ("/tmp", "a directory"), ("", "no such file")] {
+    for (path, says) in [("/nope", "no such file"), ("/tmp", "a directory"), ("", "empty path")] {
         let error = home.fails(1, &["cat", &run, path]);
         assert!(error.contains(says), "{error}");
     }

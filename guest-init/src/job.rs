@@ -178,16 +178,22 @@ fn relay(terminal: Terminal, children: &OwnedFd, pid: i32) -> io::Result<i32> {
             while let Some((reaped, status)) = reap(libc::WNOHANG)? {
                 if reaped == pid {
                     ended = Some(status);
+                    // What it left behind ends with it, and shows no more than the terminal holds.
+                    kill_the_rest();
                 }
             }
         }
     }
 }
 
-/// Kills every process but this one and waits until they are gone.
-fn end_the_rest() {
+fn kill_the_rest() {
     // SAFETY: numbers only. It fails only if there is nobody to kill.
     unsafe { libc::kill(-1, libc::SIGKILL) };
+}
+
+/// Kills every process but this one and waits until they are gone.
+fn end_the_rest() {
+    kill_the_rest();
     // Ends with ECHILD: all of them have become children of init.
     while reap(0).is_ok() {}
 }

@@ -159,14 +159,18 @@ impl Reader {
         match content {
             Content::Host { backing, path, .. } => {
                 let file = self.host_file(*backing, path)?;
-                let start = match seek(file, SeekFrom::Data(offset)) {
-                    Ok(start) => start,
-                    Err(Errno::NXIO) => return Ok(None),
+                let found = match seek(file, SeekFrom::Data(offset)) {
+                    Ok(start) => {
+                        let end = seek(file, SeekFrom::Hole(start)).unwrap_or(size).min(size);
+                        (start < end).then_some((start, end))
+                    }
+                    Err(Errno::NXIO) => None,
                     // A file system that knows no holes.
-                    Err(_) => return Ok((offset < size).then_some((offset, size))),
+                    Err(_) => (offset < size).then_some((offset, size)),
                 };
-                let end = seek(file, SeekFrom::Hole(start)).unwrap_or(size).min(size);
-                Ok((start < end).then_some((start, end)))
+                // Holes of another version are none of this one's: a file that was cut is nothing but one.
+                self.host(content)?;
+                Ok(found)
             }
             Content::Pieces { pieces, .. } => {
                 let index = pieces.partition_point(|piece| piece.at + piece.len <= offset);

@@ -194,7 +194,8 @@ fn a_file_that_changes_under_us_is_named_and_never_mixed() {
     let mut image = open();
     assert_eq!(read(&mut image, 0).expect("unchanged"), vec![1; 4096]);
     type Change = (&'static str, fn(&Path));
-    let changes: [Change; 4] = [
+    let changes: [Change; 5] = [
+        ("emptied", |path| File::options().write(true).open(path).unwrap().set_len(0).unwrap()),
         ("written", |path| {
             File::options().write(true).open(path).unwrap().write_all_at(&[2], 50_000).unwrap()
         }),
@@ -213,6 +214,10 @@ fn a_file_that_changes_under_us_is_named_and_never_mixed() {
         std::thread::sleep(std::time::Duration::from_millis(20));
         change(&dir.path().join("a"));
         let error = read(&mut image, 3).expect_err(what).to_string();
+        assert!(error.contains("/a changed since"), "{what}: {error}");
+        // Nothing in an empty one is a hole of the one that is wanted.
+        let file = tempfile::NamedTempFile::new().expect("file");
+        let error = write_image(&mut image, file.as_file(), &mut |_| ()).expect_err(what).to_string();
         assert!(error.contains("/a changed since"), "{what}: {error}");
         fs::remove_file(dir.path().join("a")).expect("remove");
         fs::write(dir.path().join("a"), vec![1; 100_000]).expect("write");

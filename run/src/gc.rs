@@ -1,7 +1,7 @@
 //! Giving space back: what no run names any more.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
 };
@@ -78,18 +78,20 @@ pub fn collect(home: &Home, verify: bool, boots: bool) -> Result<Collected, GcEr
         for id in home.runs() {
             named.add_run(&home.run(id)?)?;
         }
-        // With the home to ourselves, an open run has no recorder.
-        for id in home.open_runs() {
-            done.freed += remove_dir(&home.path().join("open").join(id.to_string()))?;
-            done.died += 1;
-        }
-        done.freed += remove_bad_boots(home, &mut named.damaged)?;
-        let all_boots = list(&home.path().join("boot"));
+        let bad_boots = bad_boots(home)?;
+        let mut all_boots = list(&home.path().join("boot"));
+        all_boots.retain(|key| !bad_boots.contains_key(key));
         for key in &all_boots {
             if !boots || named.boots.contains(key) {
                 named.add_boot(home, *key)?;
             }
         }
+        // With the home to ourselves, an open run has no recorder.
+        for id in home.open_runs() {
+            done.freed += remove_dir(&home.path().join("open").join(id.to_string()))?;
+            done.died += 1;
+        }
+        done.freed += remove_boots(home, bad_boots, &mut named.damaged)?;
         for key in all_boots.into_iter().filter(|key| boots && !named.boots.contains(key)) {
             done.freed += remove_dir(&home.boot_dir(key))?;
             done.files += 1;
@@ -134,17 +136,30 @@ pub fn collect(home: &Home, verify: bool, boots: bool) -> Result<Collected, GcEr
     })?
 }
 
-/// Removes boot keyframes that cannot be used: they are made again, and what was built on them goes on.
-fn remove_bad_boots(home: &Home, damaged: &mut Vec<String>) -> Result<u64, GcError> {
-    let mut freed = 0;
+/// Boot keyframes that cannot be used, and why.
+fn bad_boots(home: &Home) -> Result<BTreeMap<Content, String>, GcError> {
+    let mut bad = BTreeMap::new();
     for key in list(&home.path().join("boot")) {
         if let Some(why) = boot::unusable(home, key).map_err(Box::new)? {
-            freed += remove_dir(&home.boot_dir(key))?;
-            for name in [format!("{key}.ram"), format!("{key}.stamp")] {
-                freed += remove_file(&home.cache("ram").join(name))?;
-            }
-            damaged.push(format!("{why}; removed: the next run boots the guest again, which gives the same"));
+            bad.insert(key, why);
         }
+    }
+    Ok(bad)
+}
+
+/// Removes boot keyframes that cannot be used: they are made again, and what was built on them goes on.
+fn remove_boots(
+    home: &Home,
+    bad: BTreeMap<Content, String>,
+    damaged: &mut Vec<String>,
+) -> Result<u64, GcError> {
+    let mut freed = 0;
+    for (key, why) in bad {
+        freed += remove_dir(&home.boot_dir(key))?;
+        for name in [format!("{key}.ram"), format!("{key}.stamp")] {
+            freed += remove_file(&home.cache("ram").join(name))?;
+        }
+        damaged.push(format!("{why}; removed: the next run boots the guest again, which gives the same"));
     }
     Ok(freed)
 }
@@ -178,7 +193,7 @@ fn say_what_lacks_pages(home: &Home, named: &mut Named) -> Result<u64, GcError> 
             ));
         }
     }
-    remove_bad_boots(home, &mut named.damaged)
+    remove_boots(home, bad_boots(home)?, &mut named.damaged)
 }
 
 /// The list of runs with outside input loses the runs that are gone.

@@ -37,7 +37,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
         (false, true) => Kind::Whole,
         (false, false) => Kind::Replayable,
     };
-    let interrupted = context::interrupted()?;
+    let interrupted = context::stopped()?;
     let image = |spec: &ImageSpec, source: &str| context::again(&home, spec, source);
     export(&home, &run, &file, kind, &image, &context::notice, &interrupted)?;
     let size = std::fs::metadata(&file)?.len();

@@ -97,7 +97,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let mut options = Options {
         engine,
         timeout: None,
-        interrupted: context::interrupted()?,
+        interrupted: context::stopped()?,
         keyframes: super::run::spaced(args.spacing),
         again: args.again,
         doubt: args.again,

@@ -20,7 +20,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let home = context::home()?;
-    let interrupted = context::interrupted()?;
+    let interrupted = context::stopped()?;
     for file in &args.files {
         let Imported { run, known } = import(&home, file, &interrupted)?;
         let command = run.spec()?.command();

@@ -3,7 +3,10 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use run::processes::Processes;
+use run::{
+    processes::Processes,
+    trace::{Record, TraceError},
+};
 use serde_json::json;
 
 use crate::{context, output, position};
@@ -29,8 +32,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let trace = context::trace(&run)?;
     let step = position::step(&args.step, &run)?;
     // What crashed is there when it does, and gone at the end of the same step.
-    let until = if args.step == "@crash" { step.saturating_sub(1) } else { step };
-    let processes = Processes::at(trace.iter(), until)?;
+    let crashes = |record: &Record| record.header.step == step && position::crashes(record);
+    let before =
+        |record: &Result<Record, TraceError>| !(args.step == "@crash" && record.as_ref().is_ok_and(crashes));
+    let processes = Processes::at(trace.iter().take_while(before), step)?;
     let threads = if args.all { processes.all() } else { processes.living() };
     if !args.json {
         output::line(format_args!(

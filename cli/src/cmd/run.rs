@@ -296,7 +296,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let mut options = Options {
         engine: args.job.engine(&home)?,
         timeout: args.timeout,
-        interrupted: context::interrupted()?,
+        interrupted: context::stopped()?,
         keyframes: if args.no_keyframes { Keyframes::Never } else { spaced(args.spacing) },
         again: args.again,
         doubt: args.again,

@@ -200,6 +200,7 @@ impl<R: Read> Import<'_, '_, R> {
         }
         // What is in the store already is looked at: importing a run again mends it.
         self.home.pages().doubt();
+        self.home.refuse_newer(spec.id())?;
         let open = self.home.begin(&spec.closed())?;
         let dir = open.dir().path().to_owned();
         self.open = Some(open);

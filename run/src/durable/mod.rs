@@ -31,7 +31,14 @@ impl WriteError {
     pub fn io(&self) -> &io::Error {
         &self.source
     }
+
+    /// Is it [`exchange`] that was refused, with nothing done?
+    pub fn is_exchange(&self) -> bool {
+        self.what == EXCHANGE
+    }
 }
+
+const EXCHANGE: &str = "exchange";
 
 fn remedy(error: &io::Error) -> &'static str {
     match error.kind() {
@@ -91,7 +98,7 @@ pub fn rename(from: &Path, to: &Path) -> Result<(), WriteError> {
 pub fn exchange(one: &Path, other: &Path) -> Result<(), WriteError> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
     let swap = || Ok(renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE)?);
-    at("exchange", other, fault::pass(Call::Rename).and_then(|()| swap()))?;
+    at(EXCHANGE, other, fault::pass(Call::Rename).and_then(|()| swap()))?;
     sync_parent(other)?;
     sync_parent(one)
 }

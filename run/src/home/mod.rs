@@ -197,17 +197,16 @@ impl Home {
         found.collect()
     }
 
+    /// An error if there is a run of this id that a newer program made.
+    pub fn refuse_newer(&self, id: RunId) -> Result<(), RunError> {
+        let there = self.path.join("runs").join(id.to_string());
+        if there.is_dir() { RunDir::at(id, there)?.refuse_newer() } else { Ok(()) }
+    }
+
     /// Begins recording `spec`: a directory under a provisional id, locked. A run of it that a newer program made is
     /// refused here, as it could not be replaced at the end.
     pub fn begin(&self, spec: &Spec) -> Result<OpenRun, RunError> {
-        let id = spec.id();
-        let there = self.path.join("runs").join(id.to_string());
-        if there.is_dir()
-            && let Err(error) = RunDir::at(id, there)?.outcome()
-            && !whole::is_damage(&error)
-        {
-            return Err(error);
-        }
+        self.refuse_newer(spec.id())?;
         OpenRun::begin(&self.path, &self.pages, spec)
     }
 

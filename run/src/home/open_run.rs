@@ -146,7 +146,7 @@ impl OpenRun {
             if !path.is_dir() {
                 match durable::rename(&self.dir.path, &path) {
                     // Another recorder of the same spec came first.
-                    Err(_) if path.is_dir() => continue,
+                    Err(_) if path.is_dir() && self.dir.path.is_dir() => continue,
                     other => other?,
                 }
                 break;
@@ -181,7 +181,7 @@ fn take_place(new: &Path, path: &Path) -> Result<(), WriteError> {
     match durable::exchange(new, path) {
         Ok(()) => durable::remove_dir(new),
         // Not all file systems can (NFS cannot): then whoever dies between leaves both under other names.
-        Err(error) if is_unsupported(error.io()) => take_place_by_renaming(new, path),
+        Err(error) if is_unsupported(&error) => take_place_by_renaming(new, path),
         Err(error) => Err(error),
     }
 }
@@ -190,14 +190,18 @@ pub(super) fn take_place_by_renaming(new: &Path, path: &Path) -> Result<(), Writ
     let gone = run_dir::removed(path);
     durable::remove_dir(&gone)?;
     durable::rename(path, &gone)?;
-    durable::rename(new, path)?;
+    if let Err(error) = durable::rename(new, path) {
+        // The old one back, if it can be; the error that matters is the first one.
+        let _ = durable::rename(&gone, path);
+        return Err(error);
+    }
     durable::remove_dir(&gone)
 }
 
-fn is_unsupported(error: &io::Error) -> bool {
+fn is_unsupported(error: &WriteError) -> bool {
     use rustix::io::Errno;
-    Errno::from_io_error(error)
-        .is_some_and(|errno| [Errno::INVAL, Errno::NOSYS, Errno::NOTSUP].contains(&errno))
+    let none = [Errno::INVAL, Errno::NOSYS, Errno::NOTSUP];
+    error.is_exchange() && Errno::from_io_error(error.io()).is_some_and(|errno| none.contains(&errno))
 }
 
 /// Why a recording could not be finished.

@@ -213,10 +213,13 @@ impl RunDir {
     pub fn trace(&self) -> Result<TraceReader, RunError> {
         let mut trace =
             TraceReader::open(&self.path).map_err(|source| RunError::Trace { id: self.id, source })?;
-        // The parent's files that a fork shares end with its own first record: without one it is written where.
-        let records = self.outcome().ok().flatten().map(|outcome| outcome.records);
-        if let Some(records) = records.or_else(|| trace.own_is_empty().then(|| self.inherited()).flatten()) {
-            trace.cut(records);
+        // The parent's files that a fork shares end with its own first record: without one it is written where. (A fork of an
+        // older version says so only in its outcome.)
+        if trace.own_is_empty() {
+            let outcome = || self.outcome().ok().flatten().map(|outcome| outcome.records);
+            if let Some(records) = self.inherited().or_else(outcome) {
+                trace.cut(records);
+            }
         }
         Ok(trace)
     }
@@ -261,7 +264,11 @@ impl RunDir {
     pub(crate) fn alone(&self) -> Result<(), RunError> {
         match self.lock.as_ref().map(File::try_lock) {
             None | Some(Ok(())) => Ok(()),
-            Some(Err(TryLockError::WouldBlock)) => Err(RunError::Busy(self.id)),
+            Some(Err(TryLockError::WouldBlock)) => {
+                // A failed change of a lock may have lost the shared one: take it again.
+                let _ = self.lock.as_ref().map(File::try_lock_shared);
+                Err(RunError::Busy(self.id))
+            }
             Some(Err(TryLockError::Error(source))) => Err(RunError::Lock { id: self.id, source }),
         }
     }

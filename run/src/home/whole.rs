@@ -28,12 +28,13 @@ impl From<RunError> for Fault {
 }
 
 /// Would recording the run again mend it?
-pub(super) fn is_damage(error: &RunError) -> bool {
+fn is_damage(error: &RunError) -> bool {
     match error {
         RunError::File { source, .. } => is_bad_file(source),
         RunError::Trace { source: TraceError::Io { source, .. }, .. } => {
             source.kind() == std::io::ErrorKind::NotFound
         }
+        // Its version too: no checksum is over it. A newer program's run has other files that say so.
         RunError::Trace { .. } => true,
         _ => false,
     }
@@ -61,6 +62,14 @@ impl RunDir {
             return Ok(None);
         }
         Ok(Some(self.outcome()?.ok_or(Fault::Damage)?))
+    }
+
+    /// An error if recording it again could not take its place: a newer program made it, or the host refuses to read it.
+    pub(super) fn refuse_newer(&self) -> Result<(), RunError> {
+        match self.small_files() {
+            Err(Fault::Other(error)) => Err(error),
+            Ok(_) | Err(Fault::Damage) => Ok(()),
+        }
     }
 
     /// Does it keep blocks of its images?

@@ -83,13 +83,19 @@ impl Opened {
         lock(&self.reads)
     }
 
-    /// What is kept of the images beside the log: what was read of those that have none, and what `gather` wants. A fork
-    /// begins with what its parent keeps.
-    pub(super) fn keep(&self, home: &Home, programs: &Programs, gather: Gather<'_>) -> Kept {
+    /// Of [`Opened::keep`] what the run needs.
+    pub(super) fn read(&self) -> Kept {
         let mut kept = self.before.clone();
         for (image, blocks) in &lock(&self.reads).blocks {
             kept.add(*image, blocks.clone());
         }
+        kept
+    }
+
+    /// What is kept of the images beside the log: what was read of those that have none, and what `gather` wants. A fork
+    /// begins with what its parent keeps.
+    pub(super) fn keep(&self, home: &Home, programs: &Programs, gather: Gather<'_>) -> Kept {
+        let mut kept = self.read();
         if let Some(inner) = self.images.first() {
             let logged = self.logs[0].as_ref().map_or_else(Blocks::new, |blocks| lock(blocks).clone());
             let more = SharedBlocks::default();

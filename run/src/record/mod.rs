@@ -156,9 +156,11 @@ pub fn record(home: &Home, inputs: &Inputs<'_>, options: &mut Options<'_>) -> Re
                 Finished::New(run) | Finished::Replaced(run) => run,
                 Finished::Same(run) => {
                     if !outcome.end.is_final() {
-                        let id = run.id();
+                        let whole = run.outcome()?.is_some_and(|before| before.end.is_final());
+                        let why = if whole { "is there to its end" } else { "is in use" };
                         (options.notice)(&format!(
-                            "run {id} is there to its end: what was stopped now is not kept"
+                            "run {} {why}: what was stopped now is not kept",
+                            run.id()
                         ));
                     }
                     run
@@ -296,8 +298,11 @@ impl Recorder<'_> {
             self.inputs.roots.iter().filter_map(|root| root.origin.as_ref()).map(|origin| origin()).collect();
         // What the run needs lasts before anything more is read: of that a full disk may only cost what is more.
         self.home.pages().sync()?;
-        let kept = self.opened.keep(self.home, &sink.programs, options.gather);
-        self.home.pages().sync()?;
+        let mut kept = self.opened.keep(self.home, &sink.programs, options.gather);
+        if let Err(error) = self.home.pages().sync() {
+            (options.notice)(&format!("programs and sources are not kept with the run: {error}"));
+            kept = self.opened.read();
+        }
         if !origins.is_empty() {
             crate::origin::write(&dir.join("origin"), &origins)?;
         }

@@ -39,6 +39,14 @@ impl PageStore {
             Ok(packs::scan_index(&self.dir, number, 0)?.map(|scan| scan.entries).unwrap_or_default())
         };
         let mut failed = None;
+        // What another pack's index says of this one cannot be known: it is left alone.
+        let mut foreign = BTreeSet::new();
+        for &number in &numbers {
+            if packs::scan_index(&self.dir, number, 0)?.is_some_and(|scan| scan.foreign) {
+                foreign.insert(number);
+            }
+        }
+        numbers.retain(|number| !foreign.contains(number));
         numbers.retain(|number| match scan(*number) {
             Ok(entries) if entries.iter().all(|(hash, _)| !live(*hash)) => {
                 dropped += entries.len() as u64;

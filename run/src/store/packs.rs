@@ -96,6 +96,7 @@ impl Packs {
 
     /// The copy to read of a page that has several.
     pub(super) fn prefer(&mut self, hash: PageHash, at: Location) {
+        self.rely_on(at);
         self.known.insert(hash, at);
     }
 
@@ -207,15 +208,15 @@ impl Packs {
 
     /// The process whose pages are relied on may not have come to syncing its index yet (the pack it has).
     fn sync_relied_on(&mut self) -> Result<(), PageError> {
-        for number in std::mem::take(&mut self.relied_on) {
+        while let Some(&number) = self.relied_on.first() {
             let seen = self.seen.get(&number).copied().unwrap_or(0);
-            if self.on_disk.get(&number).is_some_and(|known| *known >= seen) {
-                continue;
+            if self.on_disk.get(&number).is_none_or(|known| *known < seen) {
+                let path = index_path(&self.dir, number);
+                let synced = File::open(&path).and_then(|file| file.sync_data());
+                synced.map_err(|source| PageError::Io { path, source })?;
+                self.on_disk.insert(number, seen);
             }
-            let path = index_path(&self.dir, number);
-            let synced = File::open(&path).and_then(|file| file.sync_data());
-            synced.map_err(|source| PageError::Io { path, source })?;
-            self.on_disk.insert(number, seen);
+            self.relied_on.remove(&number);
         }
         Ok(())
     }
@@ -263,11 +264,12 @@ impl Packs {
         if !path.exists() {
             return Ok(None);
         }
-        if scan_index(&self.dir, number, 0)?.is_some_and(|scan| scan.foreign) {
-            return Ok(None);
-        }
         let valid = self.load_index(number)?;
-        let end = if valid == 0 { 0 } else { index_end(&self.dir, number)? };
+        let end = match scan_index(&self.dir, number, 0)? {
+            Some(scan) if scan.foreign => return Ok(None),
+            Some(scan) if valid > 0 => scan.end(),
+            _ => 0,
+        };
         pack.truncate(end)?;
         let mut index = Appender::open(&index_path(&self.dir, number), Some(valid))?;
         if pack.is_empty() {
@@ -370,11 +372,11 @@ pub(super) fn scan_index(dir: &Path, number: u32, from: u64) -> Result<Option<Sc
     Ok(Some(scan))
 }
 
-/// Where the data that an index knows of ends in its pack.
-fn index_end(dir: &Path, number: u32) -> Result<u64, PageError> {
-    let scan = scan_index(dir, number, 0)?;
-    let end = |scan: Scan| scan.entries.iter().map(|(_, at)| at.offset + u64::from(at.len)).max();
-    Ok(scan.and_then(end).unwrap_or(HEADER))
+impl Scan {
+    /// Where the data that the index knows of ends in its pack.
+    fn end(&self) -> u64 {
+        self.entries.iter().map(|(_, at)| at.offset + u64::from(at.len)).max().unwrap_or(HEADER)
+    }
 }
 
 /// Refuses the index of another version of this program.

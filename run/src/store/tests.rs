@@ -217,14 +217,18 @@ fn a_damaged_header_costs_nothing_and_strangers_only_their_own_pages() {
     std::fs::write(&strange_idx, &whole_idx).unwrap();
     let store = PageStore::open(dir.path());
     assert!(matches!(get(&store, hash), Err(PageError::Missing { .. })));
-    let second = store.put(&page(2)).unwrap();
+    store.put(&page(2)).unwrap();
     store.sync().unwrap();
     drop(store);
+    PageStore::open(dir.path()).compact(&|_| true, true).unwrap();
     assert_eq!(std::fs::read(&strange_idx).unwrap(), whole_idx);
+    for number in packs::list(dir.path()).into_iter().filter(|number| *number != 5) {
+        std::fs::remove_file(packs::pack_path(dir.path(), number)).unwrap();
+        std::fs::remove_file(packs::index_path(dir.path(), number)).unwrap();
+    }
     std::fs::rename(&strange_pack, &pack).unwrap();
     std::fs::rename(&strange_idx, &idx).unwrap();
-    let store = PageStore::open(dir.path());
-    assert_eq!((get(&store, hash).unwrap(), get(&store, second).unwrap()), (page(1), page(2)));
+    assert_eq!(get(&PageStore::open(dir.path()), hash).unwrap(), page(1));
 }
 
 #[test]
