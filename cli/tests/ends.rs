@@ -59,10 +59,13 @@ fn a_terminal_shows_what_was_written_last_and_the_status_is_the_jobs() {
     }
 }
 
+/// The terminal hangs up when the job's first process ends; this one opens it again and goes on.
+const LEFT: &str = "trap '' HUP; (while :; do yes > /dev/pts/0; done) 2> /dev/null & sleep 0.01; exit 5";
+
 #[test]
 fn what_a_terminals_job_leaves_behind_ends_with_it() {
     let home = Sandbox::new("tty-left");
-    let job = home.job(&["--tty", "--timeout", "20"], &["sh", "-c", "yes & sleep 0.01; exit 5"]);
+    let job = home.job(&["--tty", "--timeout", "20"], &["sh", "-c", LEFT]);
     assert_eq!(job.status, Some(5), "{}", job.errors);
     assert!(job.out.starts_with("y\r\ny\r\n"), "{:.20}", job.out);
 }
@@ -90,15 +93,17 @@ fn ticks(pid: u32) -> u64 {
 fn runs_with_the_same_events_may_end_otherwise() {
     let home = Sandbox::new("otherwise");
     let program = ["sh", "-c", "echo on; while :; do :; done"];
-    let cut = home.job(&["--timeout", "1", "--clock", "steps"], &program);
+    let cut = home.job(&["--timeout", "3", "--clock", "steps"], &program);
+    assert_eq!(cut.out, "on\n", "{}", cut.errors);
     let root = support::test_root();
     let options =
         ["run", "--engine", "soft", "--memory", MEMORY, "--root", root.to_str().unwrap(), "--clock", "steps"];
     let mut other = home.command(&options);
     other.args(["--cwd", "/tmp", "--"]).args(program).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let child = other.spawn().unwrap();
+    let mut child = other.spawn().unwrap();
     // What it says is shown at its next step, which does not come: after so much computing it is in the loop.
     while ticks(child.id()) < 150 {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
         std::thread::sleep(Duration::from_millis(50));
     }
     kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();

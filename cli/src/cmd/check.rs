@@ -143,7 +143,7 @@ impl Setting {
         let mut options = Options {
             engine: self.engine,
             timeout: None,
-            interrupted: context::interrupted()?,
+            interrupted: context::stopped()?,
             keyframes: Keyframes::Thrifty,
             again: false,
             doubt: false,
@@ -276,7 +276,7 @@ fn search(setting: &Setting, base: Arc<Base>, properties: &[Property], args: &Ar
         all: args.all,
     };
     let bar = progress(args.schedules);
-    let stopped = context::interrupted()?;
+    let stopped = context::stopped()?;
     let mut failed = None;
     let found = search.run(&mut pool, &facts, &base.reference, |judged| {
         bar.inc(1);
@@ -303,7 +303,7 @@ fn search(setting: &Setting, base: Arc<Base>, properties: &[Property], args: &Ar
         }
     }
     if stopped.load(Ordering::Relaxed) {
-        context::notice("stopped by Ctrl-C");
+        context::notice("stopped before all were tried");
     }
     let promise = strategy.promise(&facts, found.tried.saturating_sub(1));
     if args.json {
@@ -316,7 +316,12 @@ fn search(setting: &Setting, base: Arc<Base>, properties: &[Property], args: &Ar
     } else {
         print_text(&report::summary(&found, &promise))?;
     }
-    Ok(if found.first.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(match found.first {
+        Some(_) => ExitCode::FAILURE,
+        // Nothing was found in what was tried, which is not what was asked for.
+        None if stopped.load(Ordering::Relaxed) => ExitCode::from(context::INTERRUPTED),
+        None => ExitCode::SUCCESS,
+    })
 }
 
 fn print_text(text: &str) -> Result<()> {

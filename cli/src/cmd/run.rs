@@ -174,7 +174,7 @@ impl JobArgs {
         let mut options = Options {
             engine: *engine,
             timeout: None,
-            interrupted: context::interrupted()?,
+            interrupted: context::stopped()?,
             keyframes: Keyframes::Thrifty,
             again: false,
             doubt: false,

@@ -5,6 +5,7 @@ use std::{
     io,
     path::{Path, PathBuf},
     sync::Arc,
+    time::Duration,
 };
 
 use super::{RunDir, RunError, run_dir, whole::Fault};
@@ -23,6 +24,10 @@ use crate::{
 pub(super) fn closed_dir(home: &Path, closed: RunId) -> PathBuf {
     home.join("closed").join(closed.to_string())
 }
+
+/// How often a run that somebody holds is waited for, and how long, before what was recorded gives way to it.
+const TRIES: u32 = 4;
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// A run being recorded. Its directory is in `open/` until [`OpenRun::finish`].
 #[derive(Debug)]
@@ -142,6 +147,7 @@ impl OpenRun {
         let id = spec.id();
         let path = self.home.join("runs").join(id.to_string());
         let mut replaced = false;
+        let mut tries = TRIES;
         loop {
             if !path.is_dir() {
                 match durable::rename(&self.dir.path, &path) {
@@ -158,6 +164,13 @@ impl OpenRun {
             }
             match old.alone() {
                 Ok(()) => {}
+                // Perhaps somebody who has recorded it too, and is at this place as well.
+                Err(RunError::Busy(_)) if tries > 0 => {
+                    tries -= 1;
+                    drop(old);
+                    std::thread::sleep(PAUSE);
+                    continue;
+                }
                 // Somebody looks at it: it stays, if it is worth it.
                 Err(RunError::Busy(_)) if old.check(&self.pages).is_ok() => {
                     durable::remove_dir(self.dir.path())?;

@@ -155,11 +155,12 @@ pub fn record(home: &Home, inputs: &Inputs<'_>, options: &mut Options<'_>) -> Re
             let run = match open.finish(&log, &outcome, &recording)? {
                 Finished::New(run) | Finished::Replaced(run) => run,
                 Finished::Same(run) => {
-                    if !outcome.end.is_final() {
-                        let whole = run.outcome()?.is_some_and(|before| before.end.is_final());
+                    let before = run.outcome()?;
+                    if before.as_ref() != Some(&outcome) {
+                        let whole = before.is_some_and(|before| before.end.is_final());
                         let why = if whole { "is there to its end" } else { "is in use" };
                         (options.notice)(&format!(
-                            "run {} {why}: what was stopped now is not kept",
+                            "run {} {why}: what was recorded now is not kept",
                             run.id()
                         ));
                     }

@@ -36,19 +36,17 @@ impl PageStore {
         let mut fresh = Packs::new_after(&self.dir, numbers.last().copied().unwrap_or(0));
         let mut dropped = 0;
         let scan = |number| -> Result<_, PageError> {
-            Ok(packs::scan_index(&self.dir, number, 0)?.map(|scan| scan.entries).unwrap_or_default())
+            Ok(match packs::scan_index(&self.dir, number, 0)? {
+                Some(scan) if scan.foreign => None,
+                Some(scan) => Some(scan.entries),
+                None => Some(Vec::new()),
+            })
         };
         let mut failed = None;
-        // What another pack's index says of this one cannot be known: it is left alone.
-        let mut foreign = BTreeSet::new();
-        for &number in &numbers {
-            if packs::scan_index(&self.dir, number, 0)?.is_some_and(|scan| scan.foreign) {
-                foreign.insert(number);
-            }
-        }
-        numbers.retain(|number| !foreign.contains(number));
         numbers.retain(|number| match scan(*number) {
-            Ok(entries) if entries.iter().all(|(hash, _)| !live(*hash)) => {
+            // What another pack's index says of this one cannot be known: it is left alone.
+            Ok(None) => false,
+            Ok(Some(entries)) if entries.iter().all(|(hash, _)| !live(*hash)) => {
                 dropped += entries.len() as u64;
                 failed = failed.take().or(self.remove_pack(*number).err());
                 false
@@ -66,13 +64,13 @@ impl PageStore {
         // Of a page stored twice one copy may be corrupt: only one that was read and checked may stay for both.
         let (mut once, mut doubled) = (BTreeSet::new(), BTreeSet::new());
         for number in &numbers {
-            let entries = scan(*number)?;
+            let entries = scan(*number)?.unwrap_or_default();
             doubled.extend(entries.into_iter().map(|(hash, _)| hash).filter(|hash| !once.insert(*hash)));
         }
         drop(once);
         let mut corrupt = Vec::new();
         for number in numbers {
-            let entries = scan(number)?;
+            let entries = scan(number)?.unwrap_or_default();
             let wanted = |hash: &PageHash, kept: &BTreeSet<PageHash>| live(*hash) && !kept.contains(hash);
             let all_wanted =
                 !entries.is_empty() && entries.iter().all(|(hash, _)| live(*hash) && !doubled.contains(hash));

@@ -44,6 +44,8 @@ struct Writer {
     number: u32,
     pack: Appender,
     index: Appender,
+    /// Bytes of the pack that the index may know of.
+    synced: u64,
     gathered: Vec<u8>,
     entries: Vec<u8>,
     compressor: zstd::bulk::Compressor<'static>,
@@ -96,6 +98,8 @@ impl Packs {
 
     /// The copy to read of a page that has several.
     pub(super) fn prefer(&mut self, hash: PageHash, at: Location) {
+        // It may lie behind what was read of that index.
+        self.on_disk.remove(&at.pack);
         self.rely_on(at);
         self.known.insert(hash, at);
     }
@@ -223,7 +227,11 @@ impl Packs {
 
     /// After a failed write nothing of this writer is trusted: drop it and read the indexes again.
     fn forget_unwritten(&mut self) {
-        self.writer = None;
+        if let Some(mut writer) = self.writer.take() {
+            // What no entry names takes no room, which the disk may not have. (The error that matters is the first one.)
+            let _ = writer.pack.truncate(writer.synced);
+        }
+        self.on_disk.clear();
         self.known.clear();
         self.seen.clear();
         self.files.clear();
@@ -281,7 +289,9 @@ impl Packs {
         }
         self.files.remove(&number);
         let compressor = zstd::bulk::Compressor::new(1).map_err(io)?;
-        Ok(Some(Writer { number, pack, index, gathered: Vec::new(), entries: Vec::new(), compressor }))
+        let synced = pack.len();
+        let (gathered, entries) = (Vec::new(), Vec::new());
+        Ok(Some(Writer { number, pack, index, synced, gathered, entries, compressor }))
     }
 }
 
@@ -314,6 +324,8 @@ impl Writer {
         }
         self.flush()?;
         self.pack.sync()?;
+        // From here on entries may name it.
+        self.synced = self.pack.len();
         self.index.append(&self.entries)?;
         self.entries.clear();
         self.index.sync()?;
@@ -326,7 +338,7 @@ pub(super) struct Scan {
     pub(super) entries: Vec<(PageHash, Location)>,
     /// Bytes of the index up to and with the last of them.
     pub(super) valid: u64,
-    /// Neither its header nor any entry is one of this pack's: what it holds cannot be reached.
+    /// Its header is another pack's, and no entry is this one's: what it holds cannot be reached.
     pub(super) foreign: bool,
 }
 
@@ -345,7 +357,6 @@ pub(super) fn scan_index(dir: &Path, number: u32, from: u64) -> Result<Option<Sc
     }
     let mut header = [0; HEADER as usize];
     file.read_exact(&mut header).map_err(io)?;
-    let headed = header == index::header(index::INDEX_MAGIC, number);
     let from = from.max(HEADER);
     let pack_len = std::fs::metadata(pack_path(dir, number)).map_or(0, |meta| meta.len());
     io::Seek::seek(&mut file, io::SeekFrom::Start(from)).map_err(io)?;
@@ -365,9 +376,14 @@ pub(super) fn scan_index(dir: &Path, number: u32, from: u64) -> Result<Option<Sc
             scan.valid = from + (i as u64 + 1) * ENTRY as u64;
         }
     }
-    if !headed && from == HEADER && scan.entries.is_empty() {
-        check_version(&header, number, &path)?;
-        scan.foreign = true;
+    if from == HEADER && scan.entries.is_empty() {
+        let expected = index::header(index::INDEX_MAGIC, number);
+        let (magic, same_number) = (header[..8] == expected[..8], header[12..] == expected[12..]);
+        let found = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
+        if magic && same_number && found != index::VERSION && !entries.is_empty() {
+            return Err(PageError::Version { path, found, known: index::VERSION });
+        }
+        scan.foreign = magic && !same_number && found == index::VERSION;
     }
     Ok(Some(scan))
 }
@@ -377,14 +393,4 @@ impl Scan {
     fn end(&self) -> u64 {
         self.entries.iter().map(|(_, at)| at.offset + u64::from(at.len)).max().unwrap_or(HEADER)
     }
-}
-
-/// Refuses the index of another version of this program.
-fn check_version(header: &[u8], number: u32, path: &Path) -> Result<(), PageError> {
-    let expected = index::header(index::INDEX_MAGIC, number);
-    if header[..8] != expected[..8] || header[12..] != expected[12..] {
-        return Ok(());
-    }
-    let found = u32::from_le_bytes([header[8], header[9], header[10], header[11]]);
-    Err(PageError::Version { path: path.to_owned(), found, known: index::VERSION })
 }
