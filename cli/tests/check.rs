@@ -1,8 +1,14 @@
 //! `rewind check` end to end, over static programs in a root of their own.
 
 use std::{
+    io::{BufRead, BufReader, Read},
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
 };
 
 struct Fixture {
@@ -263,6 +269,30 @@ fn fixed_programs_pass() {
         assert_eq!(status(&output), 0, "{program}: {report}");
         assert!(report.ends_with("0 of 41 schedules tried violate a property\n"), "{report}");
     }
+}
+
+#[test]
+fn a_search_that_was_stopped_is_no_pass() {
+    let fixture = fixture("stopped", &["bank-fixed"]);
+    let root = fixture.path("root");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_rewind"));
+    command
+        .env("REWIND_HOME", fixture.path("home-7"))
+        .args(["check", "--engine", "soft", "--root"])
+        .arg(root);
+    command.args(["--schedules", "1000000", "--", "/bin/bank-fixed"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // The undisturbed schedule is told first, and then the search is on.
+    let mut told = BufReader::new(child.stdout.take().unwrap());
+    told.read_line(&mut String::new()).unwrap();
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    let mut rest = String::new();
+    told.read_to_string(&mut rest).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(status(&output), 130, "{rest}{error}");
+    assert!(error.contains("stopped before all were tried"), "{error}");
+    assert!(rest.contains("tried violate a property"), "{rest}");
 }
 
 #[test]

@@ -117,6 +117,45 @@ fn runs_with_the_same_events_may_end_otherwise() {
 }
 
 #[test]
+fn a_run_that_is_asked_to_stop_is_kept_as_far_as_it_went() {
+    let home = Sandbox::new("asked");
+    let root = support::test_root();
+    let options = ["run", "--engine", "soft", "--memory", MEMORY, "--root", root.to_str().unwrap()];
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let mut command = home.command(&options);
+        command.args(["--clock", "steps", "--", "sh", "-c", "echo on; while :; do :; done"]);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        while ticks(child.id()) < 150 {
+            assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        kill(Pid::from_raw(child.id() as i32), signal).unwrap();
+        let job = Job::of(&child.wait_with_output().unwrap());
+        assert_eq!((&*job.out, job.status), ("on\n", Some(130)), "{signal}: {}", job.errors);
+        assert_eq!(home.ok(&["log", &job.id]), "on\n", "{signal}");
+    }
+}
+
+#[test]
+fn a_file_that_may_not_grow_is_an_error_that_names_the_limit() {
+    let home = Sandbox::new("limit");
+    let run = home.command(&[]).get_program().to_owned();
+    let root = support::test_root();
+    let mut command = std::process::Command::new("sh");
+    command.args(["-c", "ulimit -f 100; exec \"$0\" \"$@\""]).arg(run);
+    command
+        .args(["run", "--engine", "soft", "--memory", MEMORY, "--root"])
+        .arg(root)
+        .args(["--", "echo", "x"]);
+    let before = home.ok(&["ls"]);
+    let output = command.env("REWIND_HOME", home.home()).current_dir(home.work()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    assert!(errors(&output).contains("ulimit -f"), "{}", errors(&output));
+    assert_eq!(home.ok(&["ls"]), before, "nothing is half there");
+    assert_eq!(home.job(&[], &["echo", "x"]).status, Some(0));
+}
+
+#[test]
 fn a_boot_keyframe_that_is_gone_is_made_again_for_an_export() {
     let home = Sandbox::new("boot-gone");
     let run = home.job(&[], &["echo", "kept"]);
