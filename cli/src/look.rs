@@ -82,7 +82,9 @@ impl RunFiles {
         // ancestor may have.
         let mut eldest = Some(run.path().join("lock"));
         let mut parent = run.recording()?.and_then(|recording| recording.parent);
-        while let Some((id, _)) = parent {
+        // What an imported run calls its parent is anybody's word, and may lead round in a circle.
+        let mut seen = BTreeSet::from([run.id()]);
+        while let Some((id, _)) = parent.filter(|(id, _)| seen.insert(*id)) {
             let above = home.run(id).ok();
             eldest = above.as_ref().map(|above| above.path().join("lock"));
             parent = match above.map(|above| above.recording()) {

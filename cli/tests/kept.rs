@@ -206,6 +206,19 @@ fn sources_that_are_not_kept_are_not_shown_as_they_are_now() {
 }
 
 #[test]
+fn a_run_that_says_it_is_its_own_parent_can_be_looked_at() {
+    let home = Sandbox::new("kept-circle");
+    let run = home.job(&[], &["sh", "-c", "kill -SEGV $$"]);
+    let path = home.home().join("runs").join(&run.id).join("recording");
+    let mut recording: run::outcome::Recording = run::envelope::read(run::outcome::RECORDING, &path).unwrap();
+    recording.parent = Some((run::id::from_hex(&run.id).map(run::id::RunId).unwrap(), 0));
+    run::envelope::write(run::outcome::RECORDING, &path, &recording).unwrap();
+    for command in [&["where", &*run.id, "@crash"][..], &["ls", "--forks-of", &run.id]] {
+        assert!(!home.ok(command).is_empty(), "{command:?}");
+    }
+}
+
+#[test]
 fn forks_go_on_when_other_files_were_made_beside() {
     let home = Sandbox::apart("kept-fork");
     std::fs::write(home.work().join("t"), "echo a &\necho b\nwait\n").unwrap();
