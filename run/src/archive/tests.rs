@@ -466,3 +466,18 @@ fn bombs_take_bounded_memory() {
     println!("at most {} MB of memory", peak() >> 20);
     assert!(peak() < 900 << 20, "{} MB", peak() >> 20);
 }
+
+#[test]
+fn importing_again_mends_a_boot_trace_that_was_cut() {
+    let (from, to) = (Scratch::new("archive"), Scratch::new("archive"));
+    let (home, id) = made(&from.path().join("home"));
+    let file = from.path().join("x");
+    export(&home, &home.run(id).unwrap(), &file, Kind::Replayable, &none).unwrap();
+    let other = Home::open(&to.path().join("home")).unwrap();
+    let boot = import(&other, &file).unwrap().own_boot();
+    let trace = boot.join("trace");
+    let whole = std::fs::read(&trace).unwrap();
+    std::fs::write(&trace, &whole[..16]).unwrap();
+    import(&other, &file).unwrap();
+    assert_eq!(std::fs::read(&trace).unwrap(), whole);
+}

@@ -109,9 +109,12 @@ impl RunDir {
             // The pages its input names did not come with it.
             return Ok(());
         }
+        let mut booted = None;
         if self.own_boot().is_dir() {
             let trace = TraceReader::open(&self.own_boot());
-            self.hash_of(&trace.map_err(|source| RunError::Trace { id: self.id(), source })?)?;
+            let trace = trace.map_err(|source| RunError::Trace { id: self.id(), source })?;
+            self.hash_of(&trace)?;
+            booted = Some(trace.records());
         }
         let mut pages: BTreeSet<PageHash> = self.inputs()?.pages().collect();
         pages.extend(self.kept()?.iter().flat_map(|kept| kept.pages()));
@@ -125,7 +128,8 @@ impl RunDir {
                     }
                     Err(_) => return Err(Fault::Damage),
                 };
-                if !stands_on(&keyframe, &steps) {
+                let cut = dir == self.own_boot() && booted != Some(keyframe.records);
+                if cut || !stands_on(&keyframe, &steps) {
                     return Err(Fault::Damage);
                 }
                 pages.extend(keyframe.pages.iter().map(|at| at.hash));
