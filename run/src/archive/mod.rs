@@ -52,6 +52,10 @@ mod tag {
 const ENTRY_LIMIT: u64 = 128 << 20;
 /// Different pages of one run, 16 GiB: a reader must hold their hashes. (Less in tests, which are to be quick.)
 const PAGES_LIMIT: usize = if cfg!(test) { 1 << 18 } else { 4 << 20 };
+/// More keyframes than a run has in a day.
+const KEYFRAMES_LIMIT: usize = 1 << 20;
+/// And bytes of them: a hundred million pages written, where an exported run has four million different ones at most.
+const KEYFRAME_BYTES_LIMIT: u64 = 4 << 30;
 
 /// Why a run could not be exported or imported.
 #[derive(Debug, thiserror::Error)]
@@ -109,6 +113,9 @@ pub enum ArchiveError {
          what the run read, its programs and their sources"
     )]
     OwnRoot(crate::id::RunId),
+    /// The boot keyframe it was recorded over is gone, and is not one that this program makes.
+    #[error("the boot keyframe that run {0} builds on is gone: record it again with `rewind run --again`")]
+    BootGone(crate::id::RunId),
     /// More than a reader takes.
     #[error("run {id} is too large to be exported: {what}")]
     TooLarge {

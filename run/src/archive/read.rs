@@ -10,7 +10,9 @@ use std::{
 
 use rewind_platform::record::RecordHeader;
 
-use super::{ArchiveError, ENTRY_LIMIT, MAGIC, PAGES_LIMIT, VERSION, tag};
+use super::{
+    ArchiveError, ENTRY_LIMIT, KEYFRAME_BYTES_LIMIT, KEYFRAMES_LIMIT, MAGIC, PAGES_LIMIT, VERSION, tag,
+};
 use crate::{
     boot, durable,
     envelope::{self, ReadError},
@@ -328,10 +330,6 @@ impl<R: Read> Import<'_, '_, R> {
     }
 }
 
-/// More keyframes than a run has in a day.
-const KEYFRAMES_LIMIT: usize = 1 << 20;
-/// And bytes of them: a hundred million pages written, where an exported run has four million different ones at most.
-const KEYFRAME_BYTES_LIMIT: u64 = 4 << 30;
 /// More steps than a run makes in a year.
 const STEPS_LIMIT: u64 = 1 << 48;
 

@@ -8,7 +8,10 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use super::{ArchiveError, ENTRY_LIMIT, MAGIC, PAGES_LIMIT, VERSION, images::Images, tag, target};
+use super::{
+    ArchiveError, ENTRY_LIMIT, KEYFRAME_BYTES_LIMIT, KEYFRAMES_LIMIT, MAGIC, PAGES_LIMIT, VERSION,
+    images::Images, tag, target,
+};
 use crate::{
     boot::{self, Kernel},
     durable, envelope,
@@ -201,7 +204,7 @@ fn fill<W: Write>(
         let own = run.own_boot();
         let dir = if keyframe::list(&own).is_empty() { home.boot_dir(boot) } else { own };
         let Some(step) = keyframe::list(&dir).pop() else {
-            return Err(StageError::Boot(format!("{boot}, which run {} builds on, is gone", run.id())).into());
+            return Err(WriteFailed::Archive(ArchiveError::BootGone(run.id())));
         };
         let keyframe =
             keyframe::read(&dir.join(keyframe::file_name(step)), "boot", step).map_err(StageError::from)?;
@@ -211,10 +214,17 @@ fn fill<W: Write>(
         out.records(tag::BOOT_RECORDS, &TraceReader::open(&dir).map_err(StageError::from)?)?;
     }
     let id = run.id().to_string();
-    for step in keyframe::list(&run.keyframes()) {
+    let mut keyframe_bytes = 0;
+    for (before, step) in keyframe::list(&run.keyframes()).into_iter().enumerate() {
         let path = run.keyframes().join(keyframe::file_name(step));
         let keyframe = keyframe::read(&path, &id, step).map_err(StageError::from)?;
-        out.limited(run, tag::KEYFRAME, &envelope::encode(keyframe::FILE, &keyframe))?;
+        let encoded = envelope::encode(keyframe::FILE, &keyframe);
+        keyframe_bytes += encoded.len() as u64;
+        if before >= KEYFRAMES_LIMIT || keyframe_bytes > KEYFRAME_BYTES_LIMIT {
+            let what = "it has more than a million keyframes or 4 GiB of them: `rewind prune` drops them";
+            return Err(WriteFailed::Archive(ArchiveError::TooLarge { id: run.id(), what }));
+        }
+        out.limited(run, tag::KEYFRAME, &encoded)?;
         pages.extend(keyframe.pages.iter().map(|at| at.hash));
     }
     for (tag, what, content) in
