@@ -69,7 +69,7 @@ pub(crate) struct Args {
     /// Cut a schedule off (as hung) after this much virtual time from the start of the job: seconds, or with ms, s, m, h
     #[arg(long, value_name = "T", value_parser = duration)]
     timeout: Option<u64>,
-    /// Disturb nothing before this step (with --run, a position in that run)
+    /// Disturb nothing before this step (with --run also @job, @crash or @end)
     #[arg(long, value_name = "STEP")]
     from: Option<String>,
     /// Check the job of this run, as it was recorded, instead of a command

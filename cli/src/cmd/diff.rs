@@ -32,11 +32,10 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
             format!("{} after {} steps", outcome.end.word(), outcome.steps)
         }))
     };
-    // Of runs that were not finished there is no end to compare.
-    let same_end = match (a.outcome()?, b.outcome()?) {
-        (Some(a), Some(b)) => (a.end, a.steps) == (b.end, b.steps),
-        _ => true,
+    let end = |run: &run::home::RunDir| -> Result<_> {
+        Ok(run.outcome()?.map(|outcome| (outcome.end, outcome.steps)))
     };
+    let same_end = end(&a)? == end(&b)?;
     match compared {
         Compared::Same { events } if !same_end && args.json => {
             output::json(

@@ -43,7 +43,8 @@ pub struct OpenRun {
 pub enum Finished {
     /// The first finished run of this spec.
     New(RunDir),
-    /// There was one with the same outcome, which was kept.
+    /// There was one, which was kept: with the same outcome, or one that came to its end where this recording was stopped, or
+    /// one that somebody holds.
     Same(RunDir),
     /// There was one that had been stopped from outside, was damaged or could do less; it was replaced.
     Replaced(RunDir),
